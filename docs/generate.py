@@ -155,7 +155,7 @@ def apis_page() -> str:
         "InitProducerId 6 (two-phase commit, KIP-939) is served, and known to clients, where",
         "`transaction.two.phase.commit.enable` is set. Apache Kafka 4.3 calls that version unstable.",
         "",
-        "DescribeAcls, CreateAcls and DeleteAcls answer SECURITY_DISABLED, as Kafka does without an authorizer.",
+        "DescribeAcls, CreateAcls and DeleteAcls answer SECURITY_DISABLED without an authorizer, as in Kafka.",
         "",
         "Apache Kafka 4.4 also has ApiVersions 5, TxnOffsetCommit 6 and DeleteGroups 3; clients do with less.",
         "",

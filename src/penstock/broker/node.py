@@ -27,6 +27,7 @@ from penstock.broker.metrics.collecting import collect
 from penstock.broker.metrics.counters import Counters
 from penstock.broker.metrics.endpoint import MetricsEndpoint
 from penstock.broker.metrics.node_metrics import NodeSources
+from penstock.broker.net.audit import Audit
 from penstock.broker.net.listeners import Listeners
 from penstock.broker.net.peers import PeerFailed, Peers
 from penstock.broker.net.router import Router
@@ -34,10 +35,14 @@ from penstock.broker.partitions.replica import Wakeups
 from penstock.io.environment import Environment
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.image import MetadataImage, ResourceType
+from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import Uuid, uuid_text
 from penstock.model.ownership import owned_by_loop
 from penstock.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from penstock.security.authorizer import AllowAll, Authorizer
+from penstock.security.acl_authorizer import AclAuthorizer
+from penstock.security.authorizer import CLUSTER, AllowAll, Authorizer, Operation
+from penstock.security.principal import parse_principal
+from penstock.settings.acls import locked_out
 from penstock.settings.live import LiveSettings
 from penstock.settings.node import NodeSettings
 
@@ -64,7 +69,16 @@ class Node:
         self.settings = LiveSettings(settings)
         self.failure: asyncio.Future[str] = loop.create_future()
         self._environment = environment
+        self._acls: AclAuthorizer | None = None
+        if settings.has_acls and authorizer is None:
+            self._acls = authorizer = AclAuthorizer(
+                settings.super_user_names,
+                allow_without_acl=settings.allow_everyone_if_no_acl_found,
+                is_loaded=lambda: self.quorum.is_loaded,
+                on_refused=Audit(loop.time).refused,
+            )
         self._authorizer: Authorizer = authorizer or AllowAll()
+        self._is_open = False
         self._unusable_directories = unusable_directories or {}
         self._neighbourhood = Neighbourhood(environment.neighbours, is_watched=settings.penstock_local_death_detection)
         self._registration = Registration(settings.node_id)
@@ -129,6 +143,9 @@ class Node:
         if settings.is_controller:
             self.controller = self._new_controller(router, controller_incarnation)
         self.quorum.open()
+        self._is_open = True
+        if self._acls is not None:
+            self._acls.load(self.image.acls)
         self._neighbourhood.look_around(self.image)
         self._controller_changed()
         self._apply_dynamic_settings()
@@ -229,13 +246,25 @@ class Node:
             local_host = self._peers.local_host()
         await broker.register(self.listeners.registered_by_broker(local_host))
         self._apply_dynamic_settings()
+        self._check_own_access(local_host)
         await broker.take_part()
         await self.listeners.serve(self.listeners.of_brokers)
+
+    def _check_own_access(self, local_host: str | None) -> None:
+        """Brokers send each other requests: without the right to do so, no partition would have followers."""
+        settings = self.settings.static
+        principal = settings.own_principals.get(settings.inter_broker_listener)
+        if self._acls is None or principal is None or local_host is None:
+            return
+        if not self._acls.authorize(parse_principal(principal), local_host, Operation.CLUSTER_ACTION, CLUSTER):
+            raise KafkaError(ErrorCode.INVALID_CONFIG, locked_out(settings, settings.inter_broker_listener, principal))
 
     # -- the metadata changed ---------------------------------------------------------------------------------------
 
     def _committed(self, delta: MetadataDelta) -> None:
         self._neighbourhood.look_around(self.image)
+        if self._acls is not None and self._is_open and (delta.added_acls or delta.removed_acls):
+            self._acls.change(delta.added_acls.values(), delta.removed_acls.values())
         if any(resource.type == ResourceType.BROKER for resource in delta.changed_configs):
             self._apply_dynamic_settings()
         if self.broker is not None:

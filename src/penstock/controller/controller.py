@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
 
-from penstock.controller import leaders
+from penstock.controller import acls, leaders
 from penstock.controller.alter_partition import alter_partition
 from penstock.controller.brokers import BrokerHandlers
 from penstock.controller.configs import ConfigHandlers
@@ -54,8 +54,10 @@ from penstock.protocol.messages.controller_registration import (
     ControllerRegistrationRequest,
     ControllerRegistrationResponse,
 )
+from penstock.protocol.messages.create_acls import CreateAclsRequest, CreateAclsResponse
 from penstock.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from penstock.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from penstock.protocol.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
 from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from penstock.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from penstock.protocol.messages.incremental_alter_configs import (
@@ -199,6 +201,12 @@ class Controller:
 
     def alter_configs(self, request: AlterConfigsRequest) -> Result[AlterConfigsResponse]:
         return self._configs().alter_configs(request)
+
+    def create_acls(self, request: CreateAclsRequest) -> Result[CreateAclsResponse]:
+        return acls.create_acls(self.image, request, self._new_id)
+
+    def delete_acls(self, request: DeleteAclsRequest) -> Result[DeleteAclsResponse]:
+        return acls.delete_acls(self.image, request)
 
     def update_features(self, request: UpdateFeaturesRequest) -> Result[UpdateFeaturesResponse]:
         own_minimum = self._static.topic_defaults.min_insync_replicas

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
+from penstock.metadata.acls import AclsImage
 from penstock.metadata.cluster import BrokerRegistration, ControllerRegistration
 from penstock.metadata.features import KRAFT_VERSION
 from penstock.metadata.image import ConfigResource, MetadataImage, ResourceType
@@ -28,6 +29,7 @@ from penstock.metadata.topics import Topic, TopicsImage, collision_key
 from penstock.model.ids import Uuid, uuid_text
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages.metadata_records import (
+    AccessControlEntryRecord,
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
     ConfigRecord,
@@ -39,11 +41,13 @@ from penstock.protocol.messages.metadata_records import (
     ProducerIdsRecord,
     RegisterBrokerRecord,
     RegisterControllerRecord,
+    RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
     TopicRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
 )
+from penstock.security.acls import Acl
 
 # The change that ClearElrRecord makes to each partition with eligible leader replicas.
 _ELR_CLEARED: Final = PartitionChangeRecord(eligible_leader_replicas=[], last_known_elr=[])
@@ -65,11 +69,16 @@ class MetadataDelta:
         self.changed_configs: set[ConfigResource] = set()
         self.changed_brokers: set[int] = set()
         self.features_changed = False
+        # An ACL created and deleted within the delta is in neither.
+        self.added_acls: dict[Uuid, Acl] = {}
+        self.removed_acls: dict[Uuid, Acl] = {}
 
         self._features = image.features
         self._brokers = image.brokers
         self._controllers = image.controllers
         self._configs: dict[ConfigResource, Mapping[str, str]] | None = None
+        self._acl_entries: dict[Uuid, Acl] | None = None
+        self._acl_ids: dict[Acl, Uuid] = {}
         self._next_producer_id = image.next_producer_id
         self._ids: dict[Uuid, Topic] | None = None
         self._names: dict[str, Uuid] | None = None
@@ -107,6 +116,7 @@ class MetadataDelta:
             controllers=self._controllers,
             topics=topics,
             configs=self.image.configs if self._configs is None else self._configs,
+            acls=self.image.acls if self._acl_entries is None else AclsImage(self._acl_entries, self._acl_ids),
             next_producer_id=self._next_producer_id,
         )
 
@@ -285,10 +295,38 @@ class MetadataDelta:
             self._configs = dict(self.image.configs)
         return self._configs
 
+    # -- ACLs --------------------------------------------------------------------------------------------------------
+
+    def _add_acl(self, record: AccessControlEntryRecord) -> None:
+        acl = Acl.from_record(record)
+        entries = self._own_acls()
+        if record.id in entries:
+            raise ReplayFailed(f"there is an ACL with the id {uuid_text(record.id)} already")
+        if acl in self._acl_ids:
+            raise ReplayFailed(f"the ACL exists already: {acl}")
+        entries[record.id] = acl
+        self._acl_ids[acl] = record.id
+        self.added_acls[record.id] = acl
+
+    def _remove_acl(self, record: RemoveAccessControlEntryRecord) -> None:
+        acl = self._own_acls().pop(record.id, None)
+        if acl is None:
+            raise ReplayFailed(f"no ACL has the id {uuid_text(record.id)}")
+        del self._acl_ids[acl]
+        if self.added_acls.pop(record.id, None) is None:
+            self.removed_acls[record.id] = acl
+
+    def _own_acls(self) -> dict[Uuid, Acl]:
+        if self._acl_entries is None:
+            self._acl_entries = dict(self.image.acls.entries)
+            self._acl_ids = dict(self.image.acls.ids)
+        return self._acl_entries
+
     def _nothing(self, record: NoOpRecord) -> None:
         """A record that only advances the log."""
 
     _handlers: ClassVar[dict[type[Message], Callable[[MetadataDelta, Any], None]]] = {
+        AccessControlEntryRecord: _add_acl,
         BrokerRegistrationChangeRecord: _change_broker,
         ClearElrRecord: _clear_elr,
         ConfigRecord: _config,
@@ -300,6 +338,7 @@ class MetadataDelta:
         ProducerIdsRecord: _producer_ids,
         RegisterBrokerRecord: _register_broker,
         RegisterControllerRecord: _register_controller,
+        RemoveAccessControlEntryRecord: _remove_acl,
         RemoveTopicRecord: _remove_topic,
         TopicRecord: _topic,
         UnfenceBrokerRecord: _unfence_broker,

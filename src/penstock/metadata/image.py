@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
+from penstock.metadata.acls import AclsImage
 from penstock.metadata.cluster import BrokerRegistration, ControllerRegistration
 from penstock.metadata.features import METADATA_VERSION
 from penstock.metadata.partition import Partition
@@ -54,6 +55,7 @@ class MetadataImage:
     controllers: Mapping[int, ControllerRegistration] = field(default_factory=dict)
     topics: TopicsImage = field(default_factory=TopicsImage)
     configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=dict)
+    acls: AclsImage = field(default_factory=AclsImage)
     next_producer_id: int = 0
 
     @property
@@ -90,6 +92,8 @@ class MetadataImage:
         for resource in sorted(self.configs):
             for name, value in sorted(self.configs[resource].items()):
                 yield ConfigRecord(resource_type=resource.type, resource_name=resource.name, name=name, value=value)
+        for acl_id in sorted(self.acls.entries):
+            yield self.acls.entries[acl_id].to_record(acl_id)
         if self.next_producer_id:
             yield ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=self.next_producer_id)
 
@@ -97,7 +101,7 @@ class MetadataImage:
         """Whether the images are equal except for the offset."""
         return all(
             getattr(self, name) == getattr(other, name)
-            for name in ("features", "brokers", "controllers", "topics", "configs", "next_producer_id")
+            for name in ("features", "brokers", "controllers", "topics", "configs", "acls", "next_producer_id")
         )
 
 

@@ -14,11 +14,11 @@ from penstock.settings.definition import Scope, Setting, Type
 _NAMES: Final = """
 alter.config.policy.class.name
 alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
-authorizer.class.name background.threads client.quota.callback.class config.providers
+background.threads client.quota.callback.class config.providers
 connection.failed.authentication.delay.ms connections.max.reauth.ms
 controller.performance.always.log.threshold.ms controller.performance.sample.period.ms
 controller.quota.window.num controller.quota.window.size.seconds controller.socket.timeout.ms
-create.topic.policy.class.name delete.records.purgatory.purge.interval.requests early.start.listeners
+create.topic.policy.class.name delete.records.purgatory.purge.interval.requests
 fetch.purgatory.purge.interval.requests follower.fetch.last.tiered.offset.enable
 group.consumer.assignor.offload.enable
 group.coordinator.append.linger.ms group.coordinator.background.threads group.coordinator.cached.buffer.max.bytes
@@ -65,9 +65,6 @@ _PROTECTIONS: Final = {
     "connections.max.reauth.ms": "SASL authentication",
     "delegation.token.": "delegation tokens",
     "security.inter.broker.protocol": "encryption or authentication between brokers",
-    "authorizer.class.name": "authorization",
-    "super.users": "authorization",
-    "allow.everyone.if.no.acl.found": "authorization",
     "principal.builder.class": "authentication",
     "client.quota.callback.class": "quotas of clients",
     "quota.producer.default": "quotas of clients",

@@ -14,8 +14,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
+from penstock.settings.acls import AclSettings, check_acls
 from penstock.settings.definition import Scope, Setting, Type, at_least, attribute_of, nearest, settings_of
 from penstock.settings.groups import GroupSettings
 from penstock.settings.known import known_to_kafka, missing_protection
@@ -40,6 +42,7 @@ class NodeSettings(
     ReplicationSettings,
     GroupSettings,
     TransactionSettings,
+    AclSettings,
     ObservabilitySettings,
 ):
     """All settings of a node; a component takes the base class with the settings it needs."""
@@ -73,6 +76,15 @@ class NodeSettings(
     def is_alone(self) -> bool:
         """Whether this node is the whole cluster: there is no way for others to reach its quorum."""
         return self.is_controller and not self.controller_listener_names
+
+    @cached_property
+    def own_principals(self) -> Mapping[str, str]:
+        """The principals that this node has, as a client of other nodes, by listener; without those that only the
+        other node's answer would show."""
+        if self.is_alone:
+            return {}
+        listeners = {self.quorum_listener, *([self.inter_broker_listener] if self.is_broker else [])}
+        return {name: "User:ANONYMOUS" for name in listeners if self.protocol_map.get(name) == "PLAINTEXT"}
 
     @property
     def metadata_directory(self) -> str:
@@ -146,6 +158,7 @@ def check_node(settings: NodeSettings) -> None:
         raise refusal("max.connections.per.ip can be zero only if max.connections.per.ip.overrides is set")
     _check_listeners(settings)
     _check_quorum(settings)
+    _check_acls(settings)
     check_groups(settings)
 
 
@@ -208,6 +221,15 @@ def _check_quorum(settings: NodeSettings) -> None:
             )
         if not settings.controller_listener_names:
             raise refusal("controller.listener.names must contain at least one value when process.roles=broker")
+
+
+def _check_acls(settings: NodeSettings) -> None:
+    listeners = {endpoint.name for endpoint in settings.endpoints}
+    listeners |= {name.upper() for name in settings.controller_listener_names}
+    own = {}
+    if settings.is_controller and settings.quorum_listener in settings.own_principals:
+        own[settings.quorum_listener] = settings.own_principals[settings.quorum_listener]
+    check_acls(settings, settings.properties, listeners, own)
 
 
 def check_groups(settings: NodeSettings) -> None:

@@ -90,10 +90,11 @@ TRANSACTION_APIS: tuple[Api[TransactionServices], ...] = (
 ADMIN_APIS: tuple[Api[AdminServices], ...] = (
     api_versions, create_topics, delete_topics, describe_configs, alter_configs, create_partitions,
     incremental_alter_configs, describe_quorum, update_features, elect_leaders, alter_partition_reassignments,
-    list_partition_reassignments, unregister_broker, add_raft_voter, remove_raft_voter,
+    list_partition_reassignments, unregister_broker, add_raft_voter, remove_raft_voter, describe_acls, create_acls,
+    delete_acls,
 )  # fmt: skip
 # APIs that only a broker serves, with the same services.
-BROKER_ADMIN_APIS: tuple[Api[AdminServices], ...] = (list_config_resources, describe_acls, create_acls, delete_acls)
+BROKER_ADMIN_APIS: tuple[Api[AdminServices], ...] = (list_config_resources,)
 
 BROKER_APIS: tuple[Api[Never], ...] = (
     *PRODUCE_APIS, *FETCH_APIS, *LOG_APIS, *CLUSTER_APIS, *GROUP_APIS, *TRANSACTION_APIS, *ADMIN_APIS,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from penstock.broker.apis.services import AdminServices
 from penstock.broker.net.request import Request
+from penstock.controller.controller import Controller
+from penstock.controller.result import Result
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -26,7 +28,20 @@ def handle(
             ]
         )
 
-    if not all(request.may(Operation.ALTER, topic_resource(topic.name)) for topic in message.topics):
-        return refusal(KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-    services.forwarding.forward(request, lambda controller: controller.create_partitions(message), refusal)
+    def create(controller: Controller) -> Result[CreatePartitionsResponse]:
+        names = {topic.name for topic in message.topics}
+        forbidden = {name for name in names if not request.may(Operation.ALTER, topic_resource(name))}
+        asked = CreatePartitionsRequest(
+            topics=[topic for topic in message.topics if topic.name not in forbidden],
+            timeout_ms=message.timeout_ms,
+            validate_only=message.validate_only,
+        )
+        result = controller.create_partitions(asked)
+        result.response.results += [
+            CreatePartitionsTopicResult(name=name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, error_message=None)
+            for name in sorted(forbidden)
+        ]
+        return result
+
+    services.forwarding.forward(request, create, refusal, about=(topic.name for topic in message.topics))
     return None

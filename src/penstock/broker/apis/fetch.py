@@ -41,7 +41,7 @@ from penstock.protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-from penstock.security.authorizer import Operation
+from penstock.security.authorizer import Operation, Resource, topic_resource
 
 VERSIONS = (4, 18)
 
@@ -212,14 +212,14 @@ class Fetch:
         if isinstance(topic, str):
             replica = replicas.get(topic, asked.partition)
             if replica is None:
+                self._check_may_read(topic_resource(topic))
                 raise self._services.hints.not_here(topic, asked.partition)
         else:
             replica = replicas.get_by_id(topic, asked.partition)
             if replica is None:
                 raise self._lost_topic_error(wanted)
             wanted.name = replica.topic_partition.topic
-        if not self._request.may(Operation.READ, replica.resource):
-            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        self._check_may_read(replica.resource)
         if self._may_read_followers:
             replica.check_epoch(asked.current_leader_epoch)
             if replica.leader is None and asked.fetch_offset > replica.log.log_end_offset:
@@ -228,6 +228,10 @@ class Fetch:
             replica.leader_of(asked.current_leader_epoch)
         return replica
 
+    def _check_may_read(self, resource: Resource) -> None:
+        if not self._request.may(Operation.READ, resource):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
     def _lost_topic_error(self, wanted: SessionPartition) -> KafkaError:
         """The error for a topic id that is not here: unknown, elsewhere, recreated under its name, or deleted."""
         assert isinstance(wanted.topic, bytes)
@@ -235,6 +239,7 @@ class Fetch:
         name = topics.name_of(wanted.topic)
         if name is not None:
             wanted.name = name
+            self._check_may_read(topic_resource(name))
             return self._services.hints.not_here(name, wanted.request.partition)
         if wanted.name is not None and topics.by_name(wanted.name) is not None:
             return KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)

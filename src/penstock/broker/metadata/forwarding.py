@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import ipaddress
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
 from penstock.broker.metadata.controller_channel import ControllerChannel
 from penstock.broker.metadata.quorum import MetadataQuorum
+from penstock.broker.net import audit
 from penstock.broker.net.peers import PeerFailed
-from penstock.broker.net.request import Request
+from penstock.broker.net.request import LocalRequest, Request
 from penstock.controller.controller import Controller
 from penstock.controller.result import Result
 from penstock.model.errors import ErrorCode, KafkaError
@@ -47,19 +48,30 @@ class Forwarding:
         request: Request,
         operation: Callable[[Controller], Result[Response]],
         refusal: Callable[[KafkaError], Response],
+        about: Iterable[str] | None = None,
     ) -> None:
-        """`refusal` makes the response for a request that is refused as a whole."""
+        """`refusal` makes the response for a request that is refused as a whole. `about`: what an administrator's
+        request is about, for the audit log; None for requests of nodes."""
         if self.pass_on(request, refusal):
             return
         answer = request.park()
+        has_changes = False
+
+        def watched(controller: Controller) -> Result[Response]:
+            nonlocal has_changes
+            result = operation(controller)
+            has_changes = has_changes or bool(result.records)
+            return result
 
         def done(outcome: Response | KafkaError) -> None:
             if isinstance(outcome, KafkaError):
                 request.refuse(answer, outcome, refusal(outcome))
-            else:
-                answer(outcome)
+                return
+            if about is not None and has_changes and not isinstance(request, LocalRequest):
+                audit.changed(request.principal, request.client_host, request.api_key, list(about))
+            answer(outcome)
 
-        self._quorum.submit(operation, done)
+        self._quorum.submit(watched, done)
 
     def forward_allowed(
         self,
@@ -67,11 +79,12 @@ class Forwarding:
         request: Request,
         operation: Callable[[Controller], Result[Response]],
         refusal: Callable[[KafkaError], Response],
+        about: Iterable[str] | None = None,
     ) -> Response | None:
         """Forward the request if the client may do `action` on the cluster; otherwise return the refusal."""
         if not request.may(action, CLUSTER):
             return refusal(KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
-        self.forward(request, operation, refusal)
+        self.forward(request, operation, refusal, about)
         return None
 
     def pass_on(self, request: Request, refusal: Refusal) -> bool:

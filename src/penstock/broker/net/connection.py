@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, cast
 from penstock.broker.net.latency import Latency, now_ns
 from penstock.io.files import Buffer
 from penstock.model.ownership import owned_by_loop
+from penstock.security.principal import ANONYMOUS, Principal
 
 if TYPE_CHECKING:
     from penstock.broker.net.server import Listener
@@ -78,6 +79,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, listener: Listener) -> None:
         self.listener = listener
         self.transport: asyncio.Transport | None = None
+        self.principal = ANONYMOUS
         self.peer_host = ""
         self.local_host = ""
         self.client_software = ""  # name and version, from the ApiVersions request
@@ -106,6 +108,11 @@ class Connection(asyncio.BufferedProtocol):
         self._is_ending = False
         self._read_paused = False
         self._processing = False
+
+    def authenticated(self, principal: Principal) -> None:
+        """The client has proved who it is. Whatever was decided for this connection before no longer holds."""
+        self.principal = principal
+        self.produce_target = None
 
     # -- callbacks of asyncio -------------------------------------------------------------------------------------
 

@@ -17,7 +17,15 @@ from penstock.io.files import Buffer
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.frames import response_parts
 from penstock.protocol.messages.envelope import EnvelopeResponse
-from penstock.security.authorizer import Authorizer, Operation, Resource, ResourceKind, authorized_operations
+from penstock.security.authorizer import (
+    CLUSTER,
+    CLUSTER_OPERATIONS,
+    Authorizer,
+    Operation,
+    Resource,
+    ResourceKind,
+    authorized_operations,
+)
 from penstock.security.principal import Principal
 
 logger = logging.getLogger("penstock.router")
@@ -71,15 +79,27 @@ class Request:
         self._authorizer = authorizer
 
     def may(self, operation: Operation, resource: Resource) -> bool:
-        return self._authorizer.authorize(self.principal, operation, resource)
+        """Whether the client may do what it asks for; if not, the refusal is reported."""
+        if self._authorizer.authorize(self.principal, self.client_host, operation, resource):
+            return True
+        self._authorizer.refused(self.principal, self.client_host, operation, resource, self.api_key)
+        return False
+
+    def could(self, operation: Operation, resource: Resource) -> bool:
+        """Like `may`, where the client did not ask for this resource: to leave it out is no refusal to report."""
+        return self._authorizer.authorize(self.principal, self.client_host, operation, resource)
 
     def may_any(self, operation: Operation, kind: ResourceKind) -> bool:
         """Whether the client may be allowed this operation on some resource of that kind."""
-        return self._authorizer.authorize_any(self.principal, operation, kind)
+        return self._authorizer.authorize_any(self.principal, self.client_host, operation, kind)
 
     def allowed_of(self, operations: frozenset[Operation], resource: Resource) -> int:
         """The operations that this client may perform, as the bit field in responses."""
-        return authorized_operations(self._authorizer, self.principal, resource, operations)
+        return authorized_operations(self._authorizer, self.principal, self.client_host, resource, operations)
+
+    def allowed_of_cluster(self) -> int:
+        """Likewise for the cluster; nothing if the client may not describe it."""
+        return self.allowed_of(CLUSTER_OPERATIONS, CLUSTER) if self.may(Operation.DESCRIBE, CLUSTER) else 0
 
     def parts(self, response: Any) -> list[Buffer]:
         parts: list[Buffer] = []

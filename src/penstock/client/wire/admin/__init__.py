@@ -10,6 +10,7 @@
         admin.transactions.find_hanging()
         admin.cluster.describe()
         admin.log_dirs.describe()
+        admin.acls.create([Acl(principal="User:alice", operation="READ", resource_type="TOPIC", resource="orders")])
         admin.log_dirs.move(1, {TopicPartition("orders", 0): "/data/disk-2"})
 
 Results are plain frozen dataclasses. A refusal of a broker is a `KafkaError`; a request that cannot be sent or answered
@@ -18,6 +19,7 @@ is a `ClientError`.
 
 from __future__ import annotations
 
+from penstock.client.wire.admin.acls import Acl, AclFilter, Acls
 from penstock.client.wire.admin.cluster import ClusterGroup
 from penstock.client.wire.admin.configs import Configs, ResourceType
 from penstock.client.wire.admin.groups import Groups
@@ -29,7 +31,7 @@ from penstock.client.wire.closing import Closing
 from penstock.client.wire.cluster import Cluster
 from penstock.client.wire.connection import DEFAULT_TIMEOUT_S
 
-__all__ = ["Admin", "ResourceType"]
+__all__ = ["Acl", "AclFilter", "Admin", "ResourceType"]
 
 
 class Admin(Closing):
@@ -37,6 +39,7 @@ class Admin(Closing):
         self._cluster = Cluster(bootstrap, timeout=timeout)
         self.topics = Topics(self._cluster)
         self.configs = Configs(self._cluster)
+        self.acls = Acls(self._cluster)
         self.reassignments = Reassignments(self._cluster)
         self.groups = Groups(self._cluster)
         self.transactions = Transactions(self._cluster)
