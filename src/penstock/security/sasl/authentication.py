@@ -36,7 +36,7 @@ from typing import Any, Final, NamedTuple
 
 from penstock.model.errors import ErrorCode
 from penstock.protocol.apis import API, ApiKey
-from penstock.protocol.codec import UnencodableMessage, decode_from
+from penstock.protocol.codec import UnencodableMessage, decode, decode_from, encode
 from penstock.protocol.declaration import Message
 from penstock.protocol.frames import RequestHeader, read_request_header, response_parts
 from penstock.protocol.messages.api_versions import ApiVersionsRequest
@@ -288,7 +288,9 @@ def _error_response(header: RequestHeader, error: ErrorCode) -> bytes:
     response_type: Any = API[header.api_key].response
     if "error_code" not in getattr(response_type, "__slots__", ()):
         return b""
+    response = response_type(error_code=error)
     try:
-        return _response(header, response_type(error_code=error))
+        is_told = decode(response_type, encode(response, header.api_version), header.api_version).error_code == error
     except UnencodableMessage:
         return b""
+    return _response(header, response) if is_told else b""

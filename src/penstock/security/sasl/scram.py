@@ -38,6 +38,10 @@ NONCE_BYTES: Final = 18
 CLIENT_ITERATIONS_MAX: Final = 100 * MAX_ITERATIONS
 
 
+def nonce_of(randomness: bytes) -> str:
+    return encode(randomness)
+
+
 class TokenCredential(NamedTuple):
     """A delegation token that may log in."""
 
@@ -54,13 +58,13 @@ class ScramServer:
         *,
         credential: Callable[[str], ScramCredential | None],
         token: Callable[[str], TokenCredential | None],
-        nonce: bytes,
+        nonce: str,
     ) -> None:
         """`credential` finds a user's credential by name, `token` a delegation token by id."""
         self._mechanism = mechanism
         self._find_credential = credential
         self._find_token = token
-        self._nonce = encode(nonce)
+        self._nonce = nonce
         self._client_first: ClientFirst | None = None
         self._server_first = ""
         self._credential: ScramCredential | None = None
@@ -129,14 +133,14 @@ class ScramClient:
         mechanism: ScramMechanism,
         user: str,
         password: str,
-        nonce: bytes,
+        nonce: str,
         *,
         extensions: Mapping[str, str] | None = None,
         derive: Callable[[bytes, int], bytes] | None = None,
     ) -> None:
         """`derive` replaces PBKDF2 of the password by a cached result; it gets the salt and the iterations."""
         self._mechanism = mechanism
-        self._nonce = encode(nonce)
+        self._nonce = nonce
         pairs = "".join(f",{name}={value}" for name, value in (extensions or {}).items())
         self._bare = f"n={escape(user)},r={self._nonce}{pairs}"
         self._derive = derive or _derivation(mechanism, password)
