@@ -91,9 +91,7 @@ def refused(step: Step, cls: type[Any], version: int) -> Any:
 
 def login(machine: Authentication, token: bytes = PASSWORD, *, now_ms: int = 0) -> SaslAuthenticateResponse:
     machine.received(handshake("PLAIN"), now_ms)
-    answer: SaslAuthenticateResponse = sent(
-        machine.received(authenticate(token), now_ms), SaslAuthenticateResponse, 2
-    )
+    answer: SaslAuthenticateResponse = sent(machine.received(authenticate(token), now_ms), SaslAuthenticateResponse, 2)
     return answer
 
 
@@ -324,5 +322,3 @@ def test_no_request_is_handled_while_a_client_authenticates_again() -> None:
     login(machine)
     machine.received(handshake("PLAIN"), 2000)
     assert isinstance(machine.received(frame(FetchRequest(), 12), 2000), Close)
-
-
