@@ -31,6 +31,7 @@ from penstock.protocol.messages.metadata_records import (
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     FeatureLevelRecord,
     FenceBrokerRecord,
     NoOpRecord,
@@ -39,11 +40,17 @@ from penstock.protocol.messages.metadata_records import (
     ProducerIdsRecord,
     RegisterBrokerRecord,
     RegisterControllerRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
+    UserScramCredentialRecord,
 )
+from penstock.security.credentials import ScramCredential, ScramMechanism, ScramUser
+from penstock.security.principal import parse_principal
+from penstock.security.tokens import DelegationToken
 
 # The change that ClearElrRecord makes to each partition with eligible leader replicas.
 _ELR_CLEARED: Final = PartitionChangeRecord(eligible_leader_replicas=[], last_known_elr=[])
@@ -71,6 +78,8 @@ class MetadataDelta:
         self._controllers = image.controllers
         self._configs: dict[ConfigResource, Mapping[str, str]] | None = None
         self._next_producer_id = image.next_producer_id
+        self._scram_credentials = image.scram_credentials
+        self._delegation_tokens = image.delegation_tokens
         self._ids: dict[Uuid, Topic] | None = None
         self._names: dict[str, Uuid] | None = None
         self._collisions: dict[str, tuple[str, ...]] = {}
@@ -108,6 +117,8 @@ class MetadataDelta:
             topics=topics,
             configs=self.image.configs if self._configs is None else self._configs,
             next_producer_id=self._next_producer_id,
+            scram_credentials=self._scram_credentials,
+            delegation_tokens=self._delegation_tokens,
         )
 
     # -- features, nodes, producer ids ------------------------------------------------------------------------------
@@ -172,6 +183,40 @@ class MetadataDelta:
         if record.next_producer_id <= self._next_producer_id and self._next_producer_id:
             raise ReplayFailed(f"the next producer id went from {self._next_producer_id} to {record.next_producer_id}")
         self._next_producer_id = record.next_producer_id
+
+    # -- credentials ---------------------------------------------------------------------------------------------------
+
+    def _scram_credential(self, record: UserScramCredentialRecord) -> None:
+        user = _scram_user(record.name, record.mechanism)
+        credential = ScramCredential(record.salt, record.stored_key, record.server_key, record.iterations)
+        self._scram_credentials = {**self._scram_credentials, user: credential}
+
+    def _remove_scram_credential(self, record: RemoveUserScramCredentialRecord) -> None:
+        user = _scram_user(record.name, record.mechanism)
+        if user not in self._scram_credentials:
+            raise ReplayFailed(f"user {record.name} has no {user.mechanism.title} credential")
+        self._scram_credentials = {key: value for key, value in self._scram_credentials.items() if key != user}
+
+    def _delegation_token(self, record: DelegationTokenRecord) -> None:
+        try:
+            token = DelegationToken(
+                record.token_id,
+                parse_principal(record.owner),
+                parse_principal(record.requester),
+                tuple(map(parse_principal, record.renewers)),
+                record.issue_timestamp,
+                record.max_timestamp,
+                record.expiration_timestamp,
+            )
+        except ValueError as error:
+            raise ReplayFailed(f"delegation token {record.token_id}: {error}") from error
+        self._delegation_tokens = {**self._delegation_tokens, token.token_id: token}
+
+    def _remove_delegation_token(self, record: RemoveDelegationTokenRecord) -> None:
+        if record.token_id not in self._delegation_tokens:
+            raise ReplayFailed(f"there is no delegation token {record.token_id}")
+        tokens = self._delegation_tokens
+        self._delegation_tokens = {key: token for key, token in tokens.items() if key != record.token_id}
 
     # -- topics ------------------------------------------------------------------------------------------------------
 
@@ -289,10 +334,18 @@ class MetadataDelta:
         """A record that only advances the log."""
 
 
+def _scram_user(name: str, mechanism: int) -> ScramUser:
+    try:
+        return ScramUser(name, ScramMechanism(mechanism))
+    except ValueError as error:
+        raise ReplayFailed(f"user {name}: there is no SCRAM mechanism {mechanism}") from error
+
+
 _HANDLERS: dict[type[Message], Callable[[MetadataDelta, Any], None]] = {
     BrokerRegistrationChangeRecord: MetadataDelta._change_broker,
     ClearElrRecord: MetadataDelta._clear_elr,
     ConfigRecord: MetadataDelta._config,
+    DelegationTokenRecord: MetadataDelta._delegation_token,
     FeatureLevelRecord: MetadataDelta._feature_level,
     FenceBrokerRecord: MetadataDelta._fence_broker,
     NoOpRecord: MetadataDelta._nothing,
@@ -301,8 +354,11 @@ _HANDLERS: dict[type[Message], Callable[[MetadataDelta, Any], None]] = {
     ProducerIdsRecord: MetadataDelta._producer_ids,
     RegisterBrokerRecord: MetadataDelta._register_broker,
     RegisterControllerRecord: MetadataDelta._register_controller,
+    RemoveDelegationTokenRecord: MetadataDelta._remove_delegation_token,
     RemoveTopicRecord: MetadataDelta._remove_topic,
+    RemoveUserScramCredentialRecord: MetadataDelta._remove_scram_credential,
     TopicRecord: MetadataDelta._topic,
     UnfenceBrokerRecord: MetadataDelta._unfence_broker,
     UnregisterBrokerRecord: MetadataDelta._unregister_broker,
+    UserScramCredentialRecord: MetadataDelta._scram_credential,
 }

@@ -19,10 +19,14 @@ from penstock.metadata.topics import TopicsImage
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages.metadata_records import (
     ConfigRecord,
+    DelegationTokenRecord,
     FeatureLevelRecord,
     ProducerIdsRecord,
     TopicRecord,
+    UserScramCredentialRecord,
 )
+from penstock.security.credentials import ScramCredential, ScramUser
+from penstock.security.tokens import DelegationToken
 
 
 class ResourceType(IntEnum):
@@ -55,6 +59,8 @@ class MetadataImage:
     topics: TopicsImage = field(default_factory=TopicsImage)
     configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=dict)
     next_producer_id: int = 0
+    scram_credentials: Mapping[ScramUser, ScramCredential] = field(default_factory=dict)
+    delegation_tokens: Mapping[str, DelegationToken] = field(default_factory=dict)
 
     @property
     def metadata_version(self) -> int:
@@ -92,16 +98,52 @@ class MetadataImage:
                 yield ConfigRecord(resource_type=resource.type, resource_name=resource.name, name=name, value=value)
         if self.next_producer_id:
             yield ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=self.next_producer_id)
+        for user in sorted(self.scram_credentials):
+            yield scram_record(user, self.scram_credentials[user])
+        for token_id in sorted(self.delegation_tokens):
+            yield token_record(self.delegation_tokens[token_id])
 
     def same_content(self, other: MetadataImage) -> bool:
         """Whether the images are equal except for the offset."""
         return all(
             getattr(self, name) == getattr(other, name)
-            for name in ("features", "brokers", "controllers", "topics", "configs", "next_producer_id")
+            for name in (
+                "features",
+                "brokers",
+                "controllers",
+                "topics",
+                "configs",
+                "next_producer_id",
+                "scram_credentials",
+                "delegation_tokens",
+            )
         )
 
 
 EMPTY_IMAGE = MetadataImage()
+
+
+def scram_record(user: ScramUser, credential: ScramCredential) -> UserScramCredentialRecord:
+    return UserScramCredentialRecord(
+        name=user.name,
+        mechanism=user.mechanism,
+        salt=credential.salt,
+        stored_key=credential.stored_key,
+        server_key=credential.server_key,
+        iterations=credential.iterations,
+    )
+
+
+def token_record(token: DelegationToken) -> DelegationTokenRecord:
+    return DelegationTokenRecord(
+        owner=str(token.owner),
+        requester=str(token.requester),
+        renewers=[str(renewer) for renewer in token.renewers],
+        issue_timestamp=token.issued_at_ms,
+        max_timestamp=token.max_at_ms,
+        expiration_timestamp=token.expires_at_ms,
+        token_id=token.token_id,
+    )
 
 
 class Metadata(Protocol):

@@ -1,9 +1,9 @@
 """Settings of SASL, for all listeners or (with `listener.name.<listener>.` before them) for one.
 
 `sasl.jaas.config` and `connections.max.reauth.ms` also exist for one mechanism of a listener:
-`listener.name.<listener>.<mechanism>.sasl.jaas.config`, in lower case. As in Kafka, the JAAS configuration of a listener
-must have that form. It contains the users of PLAIN and, as `username` and `password`, the node's own login to other
-nodes.
+`listener.name.<listener>.<mechanism>.sasl.jaas.config`, in lower case. As in Kafka, the JAAS configuration of a
+listener must have that form. It contains the users of PLAIN and, as `username` and `password`, the node's own login to
+other nodes.
 """
 
 from __future__ import annotations

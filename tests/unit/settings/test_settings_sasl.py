@@ -55,8 +55,9 @@ def test_jaas_text_with_comments_lines_and_words() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "a.B", "a.B required", "a.B required x;", "a.B needed;", 'a.B required x="1;', "a.B required x=1; c.D required;"]
-)  # fmt: skip
+    "text",
+    ["", "a.B", "a.B required", "a.B required x;", "a.B needed;", 'a.B required x="1;', "a.B required x=1; c.D flag;"],
+)
 def test_malformed_jaas_text(text: str) -> None:
     with pytest.raises(KafkaError):
         parse_jaas("x", text)
