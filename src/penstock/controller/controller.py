@@ -28,6 +28,7 @@ from penstock.controller.placement import Placement
 from penstock.controller.producer_ids import allocate_producer_ids
 from penstock.controller.reassignments import alter_partition_reassignments, list_partition_reassignments
 from penstock.controller.result import Result, Unfinished
+from penstock.controller.scram import alter_user_scram_credentials
 from penstock.controller.topics import TopicHandlers
 from penstock.controller.view import ClusterView
 from penstock.metadata.delta import MetadataDelta
@@ -43,6 +44,10 @@ from penstock.protocol.messages.alter_partition import AlterPartitionRequest, Al
 from penstock.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+)
+from penstock.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
 )
 from penstock.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
@@ -250,6 +255,11 @@ class Controller:
 
     def assign_replicas_to_dirs(self, request: AssignReplicasToDirsRequest) -> Result[AssignReplicasToDirsResponse]:
         return assign_replicas_to_dirs(self._view(), request)
+
+    def alter_user_scram_credentials(
+        self, request: AlterUserScramCredentialsRequest
+    ) -> Result[AlterUserScramCredentialsResponse]:
+        return alter_user_scram_credentials(self.image, request)
 
     # -- handler objects -----------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from penstock.broker.apis import (
     alter_configs,
     alter_partition_reassignments,
     alter_replica_log_dirs,
+    alter_user_scram_credentials,
     api_versions,
     consumer_group_describe,
     consumer_group_heartbeat,
@@ -31,6 +32,7 @@ from penstock.broker.apis import (
     describe_quorum,
     describe_topic_partitions,
     describe_transactions,
+    describe_user_scram_credentials,
     elect_leaders,
     end_txn,
     fetch,
@@ -52,6 +54,8 @@ from penstock.broker.apis import (
     offset_for_leader_epoch,
     produce,
     remove_raft_voter,
+    sasl_authenticate,
+    sasl_handshake,
     sync_group,
     txn_offset_commit,
     unregister_broker,
@@ -90,7 +94,8 @@ TRANSACTION_APIS: tuple[Api[TransactionServices], ...] = (
 ADMIN_APIS: tuple[Api[AdminServices], ...] = (
     api_versions, create_topics, delete_topics, describe_configs, alter_configs, create_partitions,
     incremental_alter_configs, describe_quorum, update_features, elect_leaders, alter_partition_reassignments,
-    list_partition_reassignments, unregister_broker, add_raft_voter, remove_raft_voter,
+    list_partition_reassignments, unregister_broker, add_raft_voter, remove_raft_voter, sasl_handshake,
+    sasl_authenticate, describe_user_scram_credentials, alter_user_scram_credentials,
 )  # fmt: skip
 # APIs that only a broker serves, with the same services.
 BROKER_ADMIN_APIS: tuple[Api[AdminServices], ...] = (list_config_resources, describe_acls, create_acls, delete_acls)

@@ -128,7 +128,8 @@ def _claims(token: str, key: Key, algorithms: list[str]) -> Mapping[str, Any] | 
     from joserfc.errors import JoseError
 
     try:
-        return jwt.decode(token, key, algorithms=algorithms).claims
+        claims: Mapping[str, Any] = jwt.decode(token, key, algorithms=algorithms).claims
+        return claims
     except (JoseError, ValueError, TypeError, RecursionError):
         return None
 

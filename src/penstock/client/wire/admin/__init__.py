@@ -18,6 +18,7 @@ is a `ClientError`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import TracebackType
 
 from penstock.client.wire.admin.cluster import ClusterGroup
@@ -34,8 +35,11 @@ __all__ = ["Admin", "ResourceType"]
 
 
 class Admin:
-    def __init__(self, bootstrap: str, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
-        self._cluster = Cluster(bootstrap, timeout=timeout)
+    def __init__(
+        self, bootstrap: str, *, timeout: float = DEFAULT_TIMEOUT_S, options: Mapping[str, str] | None = None
+    ) -> None:
+        """`options`: security settings by Kafka's names (`security.protocol`, `sasl.mechanism`, ...)."""
+        self._cluster = Cluster(bootstrap, timeout=timeout, options=options)
         self.topics = Topics(self._cluster)
         self.configs = Configs(self._cluster)
         self.reassignments = Reassignments(self._cluster)
