@@ -209,6 +209,7 @@ class Node:
             neighbourhood=self._neighbourhood,
             router=router,
             listeners=self.listeners,
+            clock=self._environment.clock,
         )
 
     def _new_broker(self, controller_router: Router, incarnation_id: Uuid) -> BrokerRole:

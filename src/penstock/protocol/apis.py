@@ -45,6 +45,10 @@ from penstock.protocol.messages.controller_registration import (
     ControllerRegistrationResponse,
 )
 from penstock.protocol.messages.create_acls import CreateAclsRequest, CreateAclsResponse
+from penstock.protocol.messages.create_delegation_token import (
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+)
 from penstock.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from penstock.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from penstock.protocol.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
@@ -55,6 +59,10 @@ from penstock.protocol.messages.describe_acls import DescribeAclsRequest, Descri
 from penstock.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 from penstock.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from penstock.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from penstock.protocol.messages.describe_delegation_token import (
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+)
 from penstock.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from penstock.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from penstock.protocol.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
@@ -72,6 +80,10 @@ from penstock.protocol.messages.elect_leaders import ElectLeadersRequest, ElectL
 from penstock.protocol.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
 from penstock.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from penstock.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from penstock.protocol.messages.expire_delegation_token import (
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+)
 from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
 from penstock.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -103,6 +115,7 @@ from penstock.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEp
 from penstock.protocol.messages.produce import ProduceRequest, ProduceResponse
 from penstock.protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 from penstock.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+from penstock.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
 from penstock.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from penstock.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -149,6 +162,10 @@ class ApiKey(IntEnum):
     DESCRIBE_LOG_DIRS = 35
     SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
+    CREATE_DELEGATION_TOKEN = 38
+    RENEW_DELEGATION_TOKEN = 39
+    EXPIRE_DELEGATION_TOKEN = 40
+    DESCRIBE_DELEGATION_TOKEN = 41
     DELETE_GROUPS = 42
     ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
@@ -276,6 +293,10 @@ _SPECS = (
     _spec(DescribeLogDirsRequest, DescribeLogDirsResponse, _BROKER),
     _spec(SaslAuthenticateRequest, SaslAuthenticateResponse, _BOTH),
     _spec(CreatePartitionsRequest, CreatePartitionsResponse, _BOTH),
+    _spec(CreateDelegationTokenRequest, CreateDelegationTokenResponse, _BOTH),
+    _spec(RenewDelegationTokenRequest, RenewDelegationTokenResponse, _BOTH),
+    _spec(ExpireDelegationTokenRequest, ExpireDelegationTokenResponse, _BOTH),
+    _spec(DescribeDelegationTokenRequest, DescribeDelegationTokenResponse, _BOTH),
     _spec(DeleteGroupsRequest, DeleteGroupsResponse, _BROKER, stable=2),
     _spec(ElectLeadersRequest, ElectLeadersResponse, _BOTH),
     _spec(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, _BOTH),

@@ -17,6 +17,7 @@ from penstock.broker.apis import (
     consumer_group_describe,
     consumer_group_heartbeat,
     create_acls,
+    create_delegation_token,
     create_partitions,
     create_topics,
     delete_acls,
@@ -26,6 +27,7 @@ from penstock.broker.apis import (
     describe_acls,
     describe_cluster,
     describe_configs,
+    describe_delegation_token,
     describe_groups,
     describe_log_dirs,
     describe_producers,
@@ -35,6 +37,7 @@ from penstock.broker.apis import (
     describe_user_scram_credentials,
     elect_leaders,
     end_txn,
+    expire_delegation_token,
     fetch,
     find_coordinator,
     heartbeat,
@@ -54,6 +57,7 @@ from penstock.broker.apis import (
     offset_for_leader_epoch,
     produce,
     remove_raft_voter,
+    renew_delegation_token,
     sasl_authenticate,
     sasl_handshake,
     sync_group,
@@ -95,7 +99,8 @@ ADMIN_APIS: tuple[Api[AdminServices], ...] = (
     api_versions, create_topics, delete_topics, describe_configs, alter_configs, create_partitions,
     incremental_alter_configs, describe_quorum, update_features, elect_leaders, alter_partition_reassignments,
     list_partition_reassignments, unregister_broker, add_raft_voter, remove_raft_voter, sasl_handshake,
-    sasl_authenticate, describe_user_scram_credentials, alter_user_scram_credentials,
+    sasl_authenticate, describe_user_scram_credentials, alter_user_scram_credentials, create_delegation_token,
+    renew_delegation_token, expire_delegation_token, describe_delegation_token,
 )  # fmt: skip
 # APIs that only a broker serves, with the same services.
 BROKER_ADMIN_APIS: tuple[Api[AdminServices], ...] = (list_config_resources, describe_acls, create_acls, delete_acls)

@@ -10,6 +10,8 @@
         admin.transactions.find_hanging()
         admin.cluster.describe()
         admin.log_dirs.describe()
+        admin.users.set_password("alice", "...")
+        admin.tokens.create(renewers=["User:spark"])
         admin.log_dirs.move(1, {TopicPartition("orders", 0): "/data/disk-2"})
 
 Results are plain frozen dataclasses. A refusal of a broker is a `KafkaError`; a request that cannot be sent or answered
@@ -26,8 +28,10 @@ from penstock.client.wire.admin.configs import Configs, ResourceType
 from penstock.client.wire.admin.groups import Groups
 from penstock.client.wire.admin.log_dirs import LogDirs
 from penstock.client.wire.admin.reassignments import Reassignments
+from penstock.client.wire.admin.tokens import Tokens
 from penstock.client.wire.admin.topics import Topics
 from penstock.client.wire.admin.transactions import Transactions
+from penstock.client.wire.admin.users import Users
 from penstock.client.wire.cluster import Cluster
 from penstock.client.wire.connection import DEFAULT_TIMEOUT_S
 
@@ -47,6 +51,8 @@ class Admin:
         self.transactions = Transactions(self._cluster)
         self.cluster = ClusterGroup(self._cluster)
         self.log_dirs = LogDirs(self._cluster)
+        self.users = Users(self._cluster)
+        self.tokens = Tokens(self._cluster)
 
     def __enter__(self) -> Admin:
         return self
