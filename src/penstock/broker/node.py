@@ -295,6 +295,7 @@ class Node:
             settings=self.settings,
             counters=self._counters,
             listeners=self.listeners,
+            authentications=self.authentications.counts,
             quorum=self.quorum,
         )
         if self.broker is None or not self.broker.is_serving:

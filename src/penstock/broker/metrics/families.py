@@ -100,6 +100,14 @@ CONNECTIONS_REFUSED = _declare(
     "penstock_connections_refused_total",
     "Connections that were refused for max.connections or max.connections.per.ip.",
 )
+AUTHENTICATIONS = _declare(
+    REQUESTS,
+    "counter",
+    "penstock_authentications_total",
+    "SASL authentications, by listener and outcome: succeeded or failed.",
+    "listener",
+    "outcome",
+)
 FETCH_SESSIONS = _declare(
     REQUESTS,
     "gauge",
