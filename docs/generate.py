@@ -27,6 +27,7 @@ from penstock.settings.group_config import GROUP_SETTINGS
 from penstock.settings.groups import GroupSettings
 from penstock.settings.logs import LogSettings
 from penstock.settings.network import NetworkSettings
+from penstock.settings.sasl import SaslSettings
 from penstock.settings.node import BROKER_SETTINGS
 from penstock.settings.observability import ObservabilitySettings
 from penstock.settings.quorum import QuorumSettings
@@ -40,6 +41,7 @@ NOTICE = "<!-- Generated from the code by `make docs`; edit the declarations ins
 NODE_SECTIONS = (
     ("Roles, identity and the metadata quorum", QuorumSettings),
     ("Sockets", NetworkSettings),
+    ("SASL and delegation tokens", SaslSettings),
     ("Logs", LogSettings),
     ("Replication", ReplicationSettings),
     ("Consumer groups", GroupSettings),

@@ -38,7 +38,7 @@ class NetworkSettings:
         Type.STRING,
         DEFAULT_PROTOCOL_MAP,
         None,
-        "The security protocol of each listener name; so far only PLAINTEXT is supported.",
+        "The security protocol of each listener name: PLAINTEXT or SASL_PLAINTEXT.",
     )
     inter_broker_listener_name: str = setting(
         Type.STRING, "", None, "The listener for traffic between brokers; default: the only listener, or PLAINTEXT."
