@@ -27,11 +27,11 @@ from penstock.settings.group_config import GROUP_SETTINGS
 from penstock.settings.groups import GroupSettings
 from penstock.settings.logs import LogSettings
 from penstock.settings.network import NetworkSettings
-from penstock.settings.sasl import SaslSettings
 from penstock.settings.node import BROKER_SETTINGS
 from penstock.settings.observability import ObservabilitySettings
 from penstock.settings.quorum import QuorumSettings
 from penstock.settings.replication import ReplicationSettings
+from penstock.settings.sasl import SaslSettings
 from penstock.settings.topic import TOPIC_SETTINGS
 from penstock.settings.transactions import TransactionSettings
 
