@@ -18,8 +18,22 @@ import pytest
 
 from penstock.client.errors import ClientError, NotAuthorized
 from penstock.client.wire.admin import Admin
+from penstock.client.wire.connection import Connection
+from penstock.client.wire.login import login_from
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.frames import encode_request
+from penstock.protocol.messages.create_delegation_token import (
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+)
+from penstock.protocol.messages.describe_delegation_token import (
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+)
+from penstock.protocol.messages.expire_delegation_token import (
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+)
 from penstock.protocol.messages.metadata import MetadataRequest
 from penstock.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from penstock.protocol.messages.sasl_handshake import SaslHandshakeRequest
@@ -120,6 +134,22 @@ def test_a_delegation_token(broker: RunningNode) -> None:
         assert admin.tokens.list() == []
     with Admin(broker.bootstrap, options=with_token) as admin, pytest.raises(NotAuthorized):
         admin.topics.list()
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_tokens_in_every_version(broker: RunningNode, version: int) -> None:
+    host, port = broker.host, broker.port
+    with Connection(host, port, login=login_from(options())) as connection:
+        request = CreateDelegationTokenRequest(max_lifetime_ms=60_000)
+        made = connection.request(request, CreateDelegationTokenResponse, newest=version)
+        assert (made.error_code, made.principal_name) == (0, "admin")
+        assert made.token_requester_principal_name == ("admin" if version >= 3 else "")
+        found = connection.request(
+            DescribeDelegationTokenRequest(owners=None), DescribeDelegationTokenResponse, newest=version
+        )
+        assert made.token_id in [token.token_id for token in found.tokens]
+        end = ExpireDelegationTokenRequest(hmac=made.hmac, expiry_time_period_ms=-1)
+        assert connection.request(end, ExpireDelegationTokenResponse, newest=version).error_code == 0
 
 
 # -- the libraries of others ------------------------------------------------------------------------------------------

@@ -273,9 +273,9 @@ class Controller:
         return alter_user_scram_credentials(self.image, request)
 
     def create_delegation_token(
-        self, request: CreateDelegationTokenRequest, requester: Principal, now_ms: int
+        self, request: CreateDelegationTokenRequest, requester: Principal, now_ms: int, version: int
     ) -> Result[CreateDelegationTokenResponse]:
-        return TokenHandlers(self.image, self._static, now_ms).create(request, requester, self._new_id())
+        return TokenHandlers(self.image, self._static, now_ms).create(request, requester, self._new_id(), version)
 
     def renew_delegation_token(
         self, request: RenewDelegationTokenRequest, principal: Principal, now_ms: int

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import hmac
+from typing import Final
 
 from penstock.controller.result import MAX_RECORDS_PER_REQUEST, Result
 from penstock.metadata.image import MetadataImage, token_record
@@ -27,7 +28,8 @@ from penstock.security.principal import Principal
 from penstock.security.tokens import DelegationToken, token_hmac
 from penstock.settings.sasl import SaslSettings
 
-_LONG_MAX = 2**63 - 1
+REQUESTER_NAMED_SINCE: Final = 3
+_LONG_MAX: Final = 2**63 - 1
 
 
 class TokenHandlers:
@@ -44,8 +46,13 @@ class TokenHandlers:
         return secret
 
     def create(
-        self, request: CreateDelegationTokenRequest, requester: Principal, new_id: Uuid
+        self,
+        request: CreateDelegationTokenRequest,
+        requester: Principal,
+        new_id: Uuid,
+        version: int = REQUESTER_NAMED_SINCE,
     ) -> Result[CreateDelegationTokenResponse]:
+        """`version`: of the request, and so of the response."""
         secret, settings, now_ms = self._secret, self._settings, self._now_ms
         if any(renewer.principal_type != "User" for renewer in request.renewers):
             raise KafkaError(ErrorCode.INVALID_PRINCIPAL_TYPE)
@@ -62,7 +69,7 @@ class TokenHandlers:
             max_at_ms,
             min(max_at_ms, now_ms + settings.delegation_token_expiry_time_ms),
         )
-        response = created_response(token.owner, requester)
+        response = created_response(token.owner, requester, version)
         response.issue_timestamp_ms = token.issued_at_ms
         response.expiry_timestamp_ms = token.expires_at_ms
         response.max_timestamp_ms = token.max_at_ms
@@ -124,14 +131,15 @@ def token_owner(request: CreateDelegationTokenRequest, requester: Principal) -> 
 
 
 def created_response(
-    owner: Principal, requester: Principal, error: ErrorCode = ErrorCode.NONE
+    owner: Principal, requester: Principal, version: int, error: ErrorCode = ErrorCode.NONE
 ) -> CreateDelegationTokenResponse:
+    is_named = version >= REQUESTER_NAMED_SINCE
     return CreateDelegationTokenResponse(
         error_code=error,
         principal_type=owner.type,
         principal_name=owner.name,
-        token_requester_principal_type=requester.type,
-        token_requester_principal_name=requester.name,
+        token_requester_principal_type=requester.type if is_named else "",
+        token_requester_principal_name=requester.name if is_named else "",
         issue_timestamp_ms=-1,
         expiry_timestamp_ms=-1,
         max_timestamp_ms=-1,

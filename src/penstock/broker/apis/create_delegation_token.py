@@ -25,7 +25,7 @@ def handle(
     owner = token_owner(message, requester)
 
     def refusal(error: KafkaError) -> CreateDelegationTokenResponse:
-        return created_response(owner, requester, error.code)
+        return created_response(owner, requester, request.version, error.code)
 
     if not may_use_tokens(request):
         return refusal(KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED))
@@ -34,8 +34,10 @@ def handle(
         return refusal(KafkaError(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED))
     if any(renewer.principal_type != "User" for renewer in message.renewers):
         return refusal(KafkaError(ErrorCode.INVALID_PRINCIPAL_TYPE))
-    clock = services.clock
+    now_ms, version = services.clock.now_ms, request.version
     services.forwarding.forward(
-        request, lambda controller: controller.create_delegation_token(message, requester, clock.now_ms()), refusal
+        request,
+        lambda controller: controller.create_delegation_token(message, requester, now_ms(), version),
+        refusal,
     )
     return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 from penstock.broker.apis.services import AdminServices
 from penstock.broker.apis.token_requests import may_use_tokens
 from penstock.broker.net.request import Request
+from penstock.controller.tokens import REQUESTER_NAMED_SINCE
 from penstock.model.errors import ErrorCode
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.describe_delegation_token import (
@@ -37,7 +38,7 @@ def handle(
         owners = {Principal(owner.principal_type, owner.principal_name) for owner in message.owners}
     return DescribeDelegationTokenResponse(
         tokens=[
-            _described(token, secret)
+            _described(token, secret, request.version)
             for token in services.quorum.image.delegation_tokens.values()
             if (owners is None or token.owner in owners) and _may_see(request, token)
         ]
@@ -53,12 +54,13 @@ def _may_see(request: Request, token: DelegationToken) -> bool:
     )
 
 
-def _described(token: DelegationToken, secret: str) -> DescribedDelegationToken:
+def _described(token: DelegationToken, secret: str, version: int) -> DescribedDelegationToken:
+    is_requester_named = version >= REQUESTER_NAMED_SINCE
     return DescribedDelegationToken(
         principal_type=token.owner.type,
         principal_name=token.owner.name,
-        token_requester_principal_type=token.requester.type,
-        token_requester_principal_name=token.requester.name,
+        token_requester_principal_type=token.requester.type if is_requester_named else "",
+        token_requester_principal_name=token.requester.name if is_requester_named else "",
         issue_timestamp=token.issued_at_ms,
         expiry_timestamp=token.expires_at_ms,
         max_timestamp=token.max_at_ms,
