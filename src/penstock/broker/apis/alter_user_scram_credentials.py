@@ -21,7 +21,7 @@ def handle(
     services: AdminServices, request: Request, message: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse | None:
     def refusal(error: KafkaError) -> AlterUserScramCredentialsResponse:
-        names = dict.fromkeys(change.name for change in (*message.deletions, *message.upsertions))
+        names = dict.fromkeys([each.name for each in message.deletions] + [each.name for each in message.upsertions])
         return AlterUserScramCredentialsResponse(
             results=[
                 AlterUserScramCredentialsResult(user=name, error_code=error.code, error_message=error.message)
