@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 
+HAS_OAUTH = find_spec("joserfc") is not None
 ADMIN_PASSWORD = "admins password"
 NODE_PASSWORD = "nodes password"
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -17,7 +19,7 @@ USERS = (
 # The listener keeps the name that the tools for tests give it.
 NODE: Mapping[str, str] = {
     "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
-    "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+    "sasl.enabled.mechanisms": f"PLAIN,SCRAM-SHA-256,SCRAM-SHA-512{',OAUTHBEARER' if HAS_OAUTH else ''}",
     "listener.name.plaintext.plain.sasl.jaas.config": USERS,
     "listener.name.controller.plain.sasl.jaas.config": USERS,
     "sasl.mechanism.inter.broker.protocol": "PLAIN",

@@ -8,11 +8,17 @@ from collections.abc import Mapping
 
 import pytest
 
+from penstock.broker.authentication import listener_authentication
 from penstock.broker.authentication.authenticators import load_authenticator
+from penstock.broker.authentication.listener_authentication import ListenerAuthentications
 from penstock.broker.authentication.password_file import PasswordFile, hash_password
 from penstock.broker.metadata.scram_arguments import BadScramArgument, scram_record_of
+from penstock.metadata.image import EMPTY_IMAGE
 from penstock.model.errors import KafkaError
 from penstock.security.credentials import ScramMechanism, new_credential
+from penstock.settings.node import NodeSettings
+from penstock.simulator.twins.clock import SimulatedClock, SimulatedRandomness
+from penstock.simulator.twins.loop import SimulatedLoop, simulate
 
 
 def write(path: str, users: Mapping[str, str], extra: str = "") -> None:
@@ -124,3 +130,29 @@ def test_arguments_that_are_refused_without_their_secrets(text: str) -> None:
     with pytest.raises(BadScramArgument) as refused:
         scram_record_of(text, read_password=str)
     assert "secret" not in str(refused.value)
+
+
+def test_bearer_tokens_need_a_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener_authentication, "find_spec", lambda name: None)
+    settings = NodeSettings.from_properties(
+        {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "listeners": "SASL_PLAINTEXT://:9092",
+            "sasl.enabled.mechanisms": "OAUTHBEARER",
+            "penstock.sasl.oauthbearer.allow.unsecured.tokens": "true",
+        }
+    )
+
+    async def program(loop: SimulatedLoop) -> None:
+        authentications = ListenerAuthentications(
+            settings,
+            loop=loop,
+            clock=SimulatedClock(elapsed=loop.time),
+            randomness=SimulatedRandomness("seed"),
+            image=lambda: EMPTY_IMAGE,
+        )
+        with pytest.raises(KafkaError, match=r"pip install 'penstock\[oauth\]'"):
+            authentications.gates_of(settings.endpoints[0])
+
+    simulate(program)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from typing import Final
 
 from penstock.broker.authentication.authenticators import load_authenticator
@@ -17,6 +18,7 @@ from penstock.broker.log_limiter import SparingLog
 from penstock.broker.net.connection import Connection
 from penstock.io.clock import Clock, Randomness
 from penstock.metadata.image import MetadataImage
+from penstock.model.errors import ErrorCode, KafkaError
 from penstock.security.credentials import ScramMechanism
 from penstock.security.sasl.authentication import Authentication, Mechanism
 from penstock.security.sasl.bearer_tokens import BearerToken, Expectations, validate_signed, validate_unsecured
@@ -107,6 +109,11 @@ class ListenerAuthentications:
         )
 
     def _oauthbearer(self, sasl: ListenerSasl) -> NewExchange:
+        if find_spec("joserfc") is None:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"listener {sasl.listener}: OAUTHBEARER needs the package joserfc: pip install 'penstock[oauth]'",
+            )
         settings = sasl.settings
         expected = Expectations(
             audience=frozenset(settings.sasl_oauthbearer_expected_audience),

@@ -40,7 +40,8 @@ class ScramUsers:
         if secret is None or token is None or token.is_expired(self._clock.now_ms()):
             return None
         if len(self._derived) > 2 * len(tokens) + 2:
-            self._derived = {key: value for key, value in self._derived.items() if key[0] in tokens}
+            # A copy: threads add to the table.
+            self._derived = {key: value for key, value in self._derived.copy().items() if key[0] in tokens}
         salt = self._randomness.bytes(SALT_BYTES)
 
         def derive() -> ScramCredential:

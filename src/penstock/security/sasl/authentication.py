@@ -202,7 +202,7 @@ class Authentication:
             self._state = State.HANDSHAKE
             return self._handshake(frame)
         if now_ms > session.ends_at_ms:
-            return self._close(f"the session of {session.principal} has ended")
+            return self._close(f"the session of {str(session.principal)!r} has ended")
         return PassOn()
 
     def _may_begin_again(self, now_ms: int) -> bool:
