@@ -32,6 +32,7 @@ from penstock.settings.node import BROKER_SETTINGS
 from penstock.settings.observability import ObservabilitySettings
 from penstock.settings.quorum import QuorumSettings
 from penstock.settings.replication import ReplicationSettings
+from penstock.settings.sasl import SaslSettings
 from penstock.settings.topic import TOPIC_SETTINGS
 from penstock.settings.transactions import TransactionSettings
 
@@ -41,6 +42,7 @@ NOTICE = "<!-- Generated from the code by `make docs`; edit the declarations ins
 NODE_SECTIONS = (
     ("Roles, identity and the metadata quorum", QuorumSettings),
     ("Sockets", NetworkSettings),
+    ("SASL and delegation tokens", SaslSettings),
     ("Logs", LogSettings),
     ("Replication", ReplicationSettings),
     ("Consumer groups", GroupSettings),

@@ -45,12 +45,20 @@ from penstock.protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from penstock.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialUpsertion,
+)
 from penstock.protocol.messages.api_versions import ApiVersionsRequest
 from penstock.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from penstock.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from penstock.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from penstock.protocol.messages.describe_acls import DescribeAclsRequest
 from penstock.protocol.messages.describe_cluster import DescribeClusterRequest
+from penstock.protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
+from penstock.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from penstock.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from penstock.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
 from penstock.protocol.messages.init_producer_id import InitProducerIdRequest
 from penstock.protocol.messages.list_config_resources import ListConfigResourcesRequest
@@ -58,6 +66,9 @@ from penstock.protocol.messages.list_groups import ListGroupsRequest
 from penstock.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from penstock.protocol.messages.list_transactions import ListTransactionsRequest
 from penstock.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
+from penstock.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
+from penstock.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from penstock.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from penstock.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from penstock.testing.nodes import RunningNode
 from scenarios import coordinator_requests
@@ -355,6 +366,18 @@ REQUESTS: dict[ApiKey, Callable[[Asked, int], Message]] = {
     ApiKey.DELETE_ACLS: lambda asked, version: DeleteAclsRequest(
         filters=[DeleteAclsFilter(resource_type_filter=1, operation=1, permission_type=1)]
     ),
+    ApiKey.SASL_HANDSHAKE: lambda asked, version: SaslHandshakeRequest(mechanism="PLAIN"),
+    ApiKey.SASL_AUTHENTICATE: lambda asked, version: SaslAuthenticateRequest(auth_bytes=b"x"),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: lambda asked, version: DescribeUserScramCredentialsRequest(users=None),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: lambda asked, version: AlterUserScramCredentialsRequest(
+        upsertions=[
+            ScramCredentialUpsertion(name="alice", mechanism=1, iterations=4096, salt=b"s", salted_password=b"p" * 32)
+        ]
+    ),
+    ApiKey.CREATE_DELEGATION_TOKEN: lambda asked, version: CreateDelegationTokenRequest(max_lifetime_ms=-1),
+    ApiKey.RENEW_DELEGATION_TOKEN: lambda asked, version: RenewDelegationTokenRequest(hmac=b"x"),
+    ApiKey.EXPIRE_DELEGATION_TOKEN: lambda asked, version: ExpireDelegationTokenRequest(hmac=b"x"),
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: lambda asked, version: DescribeDelegationTokenRequest(owners=None),
     **coordinator_requests.REQUESTS,
 }
 
@@ -370,6 +393,12 @@ REFUSED = {
     ApiKey.DESCRIBE_ACLS,
     ApiKey.CREATE_ACLS,
     ApiKey.DELETE_ACLS,
+    ApiKey.SASL_HANDSHAKE,
+    ApiKey.SASL_AUTHENTICATE,
+    ApiKey.CREATE_DELEGATION_TOKEN,
+    ApiKey.RENEW_DELEGATION_TOKEN,
+    ApiKey.EXPIRE_DELEGATION_TOKEN,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN,
     *coordinator_requests.REFUSED,
 }
 

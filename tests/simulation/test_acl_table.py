@@ -27,6 +27,7 @@ from penstock.protocol.messages import (
     alter_partition,
     alter_partition_reassignments,
     alter_replica_log_dirs,
+    alter_user_scram_credentials,
     assign_replicas_to_dirs,
     begin_quorum_epoch,
     broker_heartbeat,
@@ -35,6 +36,7 @@ from penstock.protocol.messages import (
     consumer_group_heartbeat,
     controller_registration,
     create_acls,
+    create_delegation_token,
     create_partitions,
     create_topics,
     delete_acls,
@@ -50,6 +52,7 @@ from penstock.protocol.messages import (
     describe_quorum,
     describe_topic_partitions,
     describe_transactions,
+    describe_user_scram_credentials,
     elect_leaders,
     end_quorum_epoch,
     end_txn,
@@ -86,6 +89,7 @@ from penstock.security.authorizer import (
     CLUSTER,
     Operation,
     Resource,
+    ResourceKind,
     group_resource,
     topic_resource,
     transactional_id_resource,
@@ -117,7 +121,7 @@ T, G, C, X = (
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 )
-ERRORS = {T, G, C, X}
+ERRORS = {T, G, C, X, ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED}
 
 Grant = tuple[Operation, Resource]
 
@@ -429,6 +433,21 @@ BROKER_ROWS = [
     row(alter_partition_reassignments.AlterPartitionReassignmentsRequest(), (ALTER, CLUSTER, C)),
     row(update_features.UpdateFeaturesRequest(validate_only=True), (ALTER, CLUSTER, C)),
     row(unregister_broker.UnregisterBrokerRequest(broker_id=99), (ALTER, CLUSTER, C)),
+    row(describe_user_scram_credentials.DescribeUserScramCredentialsRequest(), (DESCRIBE, CLUSTER, C)),
+    row(
+        alter_user_scram_credentials.AlterUserScramCredentialsRequest(
+            deletions=[alter_user_scram_credentials.ScramCredentialDeletion(name="bob", mechanism=1)]
+        ),
+        (ALTER, CLUSTER, C),
+    ),
+    row(
+        create_delegation_token.CreateDelegationTokenRequest(owner_principal_type="User", owner_principal_name="bob"),
+        (
+            Operation.CREATE_TOKENS,
+            Resource(ResourceKind.USER, "User:bob"),
+            ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+        ),
+    ),
     row(add_raft_voter.AddRaftVoterRequest(), (ALTER, CLUSTER, C)),
     row(remove_raft_voter.RemoveRaftVoterRequest(), (ALTER, CLUSTER, C)),
 ]  # fmt: skip
@@ -594,6 +613,9 @@ def test_each_row_is_allowed_with_its_acls_and_denied_without_any_of_them(rows: 
 def test_every_api_has_a_row_or_needs_nothing() -> None:
     covered = {each.request.__schema__.key for each in BROKER_ROWS + CONTROLLER_ROWS}
     free_or_filtered = {"API_VERSIONS", "DESCRIBE_CLUSTER", "LIST_GROUPS", "LIST_TRANSACTIONS"}
+    # Answered by whoever the client has proved to be: its own login, and tokens it may renew.
+    free_or_filtered |= {"SASL_HANDSHAKE", "SASL_AUTHENTICATE", "RENEW_DELEGATION_TOKEN", "EXPIRE_DELEGATION_TOKEN"}
+    free_or_filtered.add("DESCRIBE_DELEGATION_TOKEN")
     for api in (*BROKER_APIS, *CONTROLLER_APIS):
         assert key_of(api) in covered or key_of(api).name in free_or_filtered, key_of(api).name
 

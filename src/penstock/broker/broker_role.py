@@ -322,6 +322,7 @@ class BrokerRole:
             topic_creation=TopicCreation(self._controller, self._quorum),
         )
         for_admin = services.AdminServices(
+            clock=self._environment.clock,
             settings=self._settings,
             quorum=self._quorum,
             forwarding=Forwarding(self._quorum, self._controller, self._settings),

@@ -15,6 +15,8 @@ import contextlib
 import logging
 from collections.abc import Mapping
 
+from penstock.broker.authentication.listener_authentication import ListenerAuthentications
+from penstock.broker.authentication.node_logins import NodeLogins
 from penstock.broker.broker_role import BrokerRole
 from penstock.broker.controller_role import ControllerRole
 from penstock.broker.metadata import lifecycle
@@ -82,14 +84,20 @@ class Node:
         self._unusable_directories = unusable_directories or {}
         self._neighbourhood = Neighbourhood(environment.neighbours, is_watched=settings.penstock_local_death_detection)
         self._registration = Registration(settings.node_id)
-        self._peers = Peers(loop, f"penstock-{settings.node_id}")
+        logins = NodeLogins(settings, environment.randomness)
+        self._controller_peers = Peers(loop, f"penstock-{settings.node_id}", logins.to_controllers)
+        self._broker_peers = Peers(loop, f"penstock-{settings.node_id}", logins.to_brokers)
         self._counters = Counters()
         self._wakeups = Wakeups()
+        self.authentications = ListenerAuthentications(
+            settings, loop=loop, clock=environment.clock, randomness=environment.randomness, image=lambda: self.image
+        )
         self.listeners = Listeners(
             self.settings,
             loop=loop,
             after_read=self._wakeups.run,
             plain_latency=self._counters.requests.produce,
+            gates_of=self.authentications.gates_of,
         )
         self._metrics_endpoint = MetricsEndpoint(
             settings.metrics_endpoint, loop, self._counters.loop_lag, self._collect
@@ -175,7 +183,7 @@ class Node:
             for host, port in servers:
                 future: asyncio.Future[DescribeClusterResponse | PeerFailed] = self._environment.loop.create_future()
                 request = DescribeClusterRequest(endpoint_type=CONTROLLERS)
-                self._peers.at(host, port).send(request, future.set_result, timeout=ASK_CLUSTER_ID_S)
+                self._controller_peers.at(host, port).send(request, future.set_result, timeout=ASK_CLUSTER_ID_S)
                 answer = await future
                 if not isinstance(answer, PeerFailed) and answer.cluster_id:
                     return answer.cluster_id
@@ -192,7 +200,7 @@ class Node:
             loop=self._environment.loop,
             settings=self.settings.static,
             identity=self.identity,
-            peers=self._peers,
+            peers=self._controller_peers,
             new_id=self._new_id,
             on_commit=lambda _, delta: self._committed(delta),
             on_fatal=lambda error: self._fail(f"the metadata log failed: {error}"),
@@ -202,7 +210,7 @@ class Node:
         )
 
     def _channel(self, router: Router, name: str) -> ControllerChannel:
-        return ControllerChannel(self._environment.loop, self.quorum, self._peers, router.ask, name)
+        return ControllerChannel(self._environment.loop, self.quorum, self._controller_peers, router.ask, name)
 
     def _new_controller(self, router: Router, incarnation_id: Uuid) -> ControllerRole:
         return ControllerRole(
@@ -214,10 +222,11 @@ class Node:
             authorizer=self._authorizer,
             quorum=self.quorum,
             controller=self._to_controller,
-            peers=self._peers,
+            peers=self._broker_peers,
             neighbourhood=self._neighbourhood,
             router=router,
             listeners=self.listeners,
+            clock=self._environment.clock,
         )
 
     def _new_broker(self, controller_router: Router, incarnation_id: Uuid) -> BrokerRole:
@@ -230,7 +239,7 @@ class Node:
             quorum=self.quorum,
             controller=self._to_controller,
             heartbeats=self._channel(controller_router, lifecycle.CHANNEL),
-            peers=self._peers,
+            peers=self._broker_peers,
             listeners=self.listeners,
             wakeups=self._wakeups,
             counters=self._counters,
@@ -243,7 +252,7 @@ class Node:
         local_host = None
         if not self.settings.static.is_alone:
             await self._leader_known.wait()
-            local_host = self._peers.local_host()
+            local_host = self._controller_peers.local_host()
         await broker.register(self.listeners.registered_by_broker(local_host))
         self._apply_dynamic_settings()
         self._check_own_access(local_host)
@@ -315,6 +324,7 @@ class Node:
             settings=self.settings,
             counters=self._counters,
             listeners=self.listeners,
+            authentications=self.authentications.counts,
             quorum=self.quorum,
         )
         if self.broker is None or not self.broker.is_serving:
@@ -344,7 +354,8 @@ class Node:
             await listener.close()
         await self._metrics_endpoint.close()
         await self.quorum.close()
-        self._peers.close()
+        self._controller_peers.close()
+        self._broker_peers.close()
         self._neighbourhood.close()
 
     async def _leave_quorum(self) -> None:
@@ -369,5 +380,6 @@ class Node:
             self.broker.abandon()
         if self.controller is not None:
             self.controller.close()
-        self._peers.close()
+        self._controller_peers.close()
+        self._broker_peers.close()
         self._neighbourhood.close()

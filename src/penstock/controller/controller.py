@@ -28,6 +28,8 @@ from penstock.controller.placement import Placement
 from penstock.controller.producer_ids import allocate_producer_ids
 from penstock.controller.reassignments import alter_partition_reassignments, list_partition_reassignments
 from penstock.controller.result import Result, Unfinished
+from penstock.controller.scram import alter_user_scram_credentials
+from penstock.controller.tokens import TokenHandlers
 from penstock.controller.topics import TopicHandlers
 from penstock.controller.view import ClusterView
 from penstock.metadata.delta import MetadataDelta
@@ -44,6 +46,10 @@ from penstock.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
 )
+from penstock.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+)
 from penstock.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     AssignReplicasToDirsResponse,
@@ -55,11 +61,19 @@ from penstock.protocol.messages.controller_registration import (
     ControllerRegistrationResponse,
 )
 from penstock.protocol.messages.create_acls import CreateAclsRequest, CreateAclsResponse
+from penstock.protocol.messages.create_delegation_token import (
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+)
 from penstock.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from penstock.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from penstock.protocol.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
 from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from penstock.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from penstock.protocol.messages.expire_delegation_token import (
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+)
 from penstock.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -69,8 +83,10 @@ from penstock.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
 )
 from penstock.protocol.messages.metadata_records import FeatureLevelRecord
+from penstock.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
 from penstock.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from penstock.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from penstock.security.principal import Principal
 from penstock.settings.explain import BrokerLayers
 from penstock.settings.node import NodeSettings
 
@@ -258,6 +274,29 @@ class Controller:
 
     def assign_replicas_to_dirs(self, request: AssignReplicasToDirsRequest) -> Result[AssignReplicasToDirsResponse]:
         return assign_replicas_to_dirs(self._view(), request)
+
+    def alter_user_scram_credentials(
+        self, request: AlterUserScramCredentialsRequest
+    ) -> Result[AlterUserScramCredentialsResponse]:
+        return alter_user_scram_credentials(self.image, request)
+
+    def create_delegation_token(
+        self, request: CreateDelegationTokenRequest, requester: Principal, now_ms: int, version: int
+    ) -> Result[CreateDelegationTokenResponse]:
+        return TokenHandlers(self.image, self._static, now_ms).create(request, requester, self._new_id(), version)
+
+    def renew_delegation_token(
+        self, request: RenewDelegationTokenRequest, principal: Principal, now_ms: int
+    ) -> Result[RenewDelegationTokenResponse]:
+        return TokenHandlers(self.image, self._static, now_ms).renew(request, principal)
+
+    def expire_delegation_token(
+        self, request: ExpireDelegationTokenRequest, principal: Principal, now_ms: int
+    ) -> Result[ExpireDelegationTokenResponse]:
+        return TokenHandlers(self.image, self._static, now_ms).expire(request, principal)
+
+    def sweep_delegation_tokens(self, now_ms: int) -> Result[None]:
+        return TokenHandlers(self.image, self._static, now_ms).sweep()
 
     # -- handler objects -----------------------------------------------------------------------------------------------
 

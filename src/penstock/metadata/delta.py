@@ -33,6 +33,7 @@ from penstock.protocol.messages.metadata_records import (
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     FeatureLevelRecord,
     FenceBrokerRecord,
     NoOpRecord,
@@ -42,12 +43,18 @@ from penstock.protocol.messages.metadata_records import (
     RegisterBrokerRecord,
     RegisterControllerRecord,
     RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
+    UserScramCredentialRecord,
 )
 from penstock.security.acls import Acl
+from penstock.security.credentials import ScramCredential, ScramMechanism, ScramUser
+from penstock.security.principal import parse_principal
+from penstock.security.tokens import DelegationToken
 
 # The change that ClearElrRecord makes to each partition with eligible leader replicas.
 _ELR_CLEARED: Final = PartitionChangeRecord(eligible_leader_replicas=[], last_known_elr=[])
@@ -80,6 +87,8 @@ class MetadataDelta:
         self._acl_entries: dict[Uuid, Acl] | None = None
         self._acl_ids: dict[Acl, Uuid] = {}
         self._next_producer_id = image.next_producer_id
+        self._scram_credentials = image.scram_credentials
+        self._delegation_tokens = image.delegation_tokens
         self._ids: dict[Uuid, Topic] | None = None
         self._names: dict[str, Uuid] | None = None
         self._collisions: dict[str, tuple[str, ...]] = {}
@@ -118,6 +127,8 @@ class MetadataDelta:
             configs=self.image.configs if self._configs is None else self._configs,
             acls=self.image.acls if self._acl_entries is None else AclsImage(self._acl_entries, self._acl_ids),
             next_producer_id=self._next_producer_id,
+            scram_credentials=self._scram_credentials,
+            delegation_tokens=self._delegation_tokens,
         )
 
     # -- features, nodes, producer ids ------------------------------------------------------------------------------
@@ -182,6 +193,40 @@ class MetadataDelta:
         if record.next_producer_id <= self._next_producer_id and self._next_producer_id:
             raise ReplayFailed(f"the next producer id went from {self._next_producer_id} to {record.next_producer_id}")
         self._next_producer_id = record.next_producer_id
+
+    # -- credentials ---------------------------------------------------------------------------------------------------
+
+    def _scram_credential(self, record: UserScramCredentialRecord) -> None:
+        user = _scram_user(record.name, record.mechanism)
+        credential = ScramCredential(record.salt, record.stored_key, record.server_key, record.iterations)
+        self._scram_credentials = {**self._scram_credentials, user: credential}
+
+    def _remove_scram_credential(self, record: RemoveUserScramCredentialRecord) -> None:
+        user = _scram_user(record.name, record.mechanism)
+        if user not in self._scram_credentials:
+            raise ReplayFailed(f"user {record.name} has no {user.mechanism.title} credential")
+        self._scram_credentials = {key: value for key, value in self._scram_credentials.items() if key != user}
+
+    def _delegation_token(self, record: DelegationTokenRecord) -> None:
+        try:
+            token = DelegationToken(
+                record.token_id,
+                parse_principal(record.owner),
+                parse_principal(record.requester),
+                tuple(map(parse_principal, record.renewers)),
+                record.issue_timestamp,
+                record.max_timestamp,
+                record.expiration_timestamp,
+            )
+        except ValueError as error:
+            raise ReplayFailed(f"delegation token {record.token_id}: {error}") from error
+        self._delegation_tokens = {**self._delegation_tokens, token.token_id: token}
+
+    def _remove_delegation_token(self, record: RemoveDelegationTokenRecord) -> None:
+        if record.token_id not in self._delegation_tokens:
+            raise ReplayFailed(f"there is no delegation token {record.token_id}")
+        tokens = self._delegation_tokens
+        self._delegation_tokens = {key: token for key, token in tokens.items() if key != record.token_id}
 
     # -- topics ------------------------------------------------------------------------------------------------------
 
@@ -330,6 +375,7 @@ class MetadataDelta:
         BrokerRegistrationChangeRecord: _change_broker,
         ClearElrRecord: _clear_elr,
         ConfigRecord: _config,
+        DelegationTokenRecord: _delegation_token,
         FeatureLevelRecord: _feature_level,
         FenceBrokerRecord: _fence_broker,
         NoOpRecord: _nothing,
@@ -339,8 +385,18 @@ class MetadataDelta:
         RegisterBrokerRecord: _register_broker,
         RegisterControllerRecord: _register_controller,
         RemoveAccessControlEntryRecord: _remove_acl,
+        RemoveDelegationTokenRecord: _remove_delegation_token,
         RemoveTopicRecord: _remove_topic,
+        RemoveUserScramCredentialRecord: _remove_scram_credential,
         TopicRecord: _topic,
         UnfenceBrokerRecord: _unfence_broker,
         UnregisterBrokerRecord: _unregister_broker,
+        UserScramCredentialRecord: _scram_credential,
     }
+
+
+def _scram_user(name: str, mechanism: int) -> ScramUser:
+    try:
+        return ScramUser(name, ScramMechanism(mechanism))
+    except ValueError as error:
+        raise ReplayFailed(f"user {name}: there is no SCRAM mechanism {mechanism}") from error

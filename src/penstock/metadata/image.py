@@ -20,10 +20,14 @@ from penstock.metadata.topics import TopicsImage
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages.metadata_records import (
     ConfigRecord,
+    DelegationTokenRecord,
     FeatureLevelRecord,
     ProducerIdsRecord,
     TopicRecord,
+    UserScramCredentialRecord,
 )
+from penstock.security.credentials import ScramCredential, ScramUser
+from penstock.security.tokens import DelegationToken
 
 
 class ResourceType(IntEnum):
@@ -57,6 +61,8 @@ class MetadataImage:
     configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=dict)
     acls: AclsImage = field(default_factory=AclsImage)
     next_producer_id: int = 0
+    scram_credentials: Mapping[ScramUser, ScramCredential] = field(default_factory=dict)
+    delegation_tokens: Mapping[str, DelegationToken] = field(default_factory=dict)
 
     @property
     def metadata_version(self) -> int:
@@ -96,16 +102,53 @@ class MetadataImage:
             yield self.acls.entries[acl_id].to_record(acl_id)
         if self.next_producer_id:
             yield ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=self.next_producer_id)
+        for user in sorted(self.scram_credentials):
+            yield scram_record(user, self.scram_credentials[user])
+        for token_id in sorted(self.delegation_tokens):
+            yield token_record(self.delegation_tokens[token_id])
 
     def same_content(self, other: MetadataImage) -> bool:
         """Whether the images are equal except for the offset."""
         return all(
             getattr(self, name) == getattr(other, name)
-            for name in ("features", "brokers", "controllers", "topics", "configs", "acls", "next_producer_id")
+            for name in (
+                "features",
+                "brokers",
+                "controllers",
+                "topics",
+                "configs",
+                "acls",
+                "next_producer_id",
+                "scram_credentials",
+                "delegation_tokens",
+            )
         )
 
 
 EMPTY_IMAGE = MetadataImage()
+
+
+def scram_record(user: ScramUser, credential: ScramCredential) -> UserScramCredentialRecord:
+    return UserScramCredentialRecord(
+        name=user.name,
+        mechanism=user.mechanism,
+        salt=credential.salt,
+        stored_key=credential.stored_key,
+        server_key=credential.server_key,
+        iterations=credential.iterations,
+    )
+
+
+def token_record(token: DelegationToken) -> DelegationTokenRecord:
+    return DelegationTokenRecord(
+        owner=str(token.owner),
+        requester=str(token.requester),
+        renewers=[str(renewer) for renewer in token.renewers],
+        issue_timestamp=token.issued_at_ms,
+        max_timestamp=token.max_at_ms,
+        expiration_timestamp=token.expires_at_ms,
+        token_id=token.token_id,
+    )
 
 
 class Metadata(Protocol):

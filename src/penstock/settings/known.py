@@ -15,7 +15,6 @@ _NAMES: Final = """
 alter.config.policy.class.name
 alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
 background.threads client.quota.callback.class config.providers
-connection.failed.authentication.delay.ms connections.max.reauth.ms
 controller.performance.always.log.threshold.ms controller.performance.sample.period.ms
 controller.quota.window.num controller.quota.window.size.seconds controller.socket.timeout.ms
 create.topic.policy.class.name delete.records.purgatory.purge.interval.requests
@@ -61,9 +60,6 @@ def known_to_kafka(name: str) -> bool:
 # The features these settings require, by the prefix of their names (also after `listener.name.NAME.`).
 _PROTECTIONS: Final = {
     "ssl.": "TLS",
-    "sasl.": "SASL authentication",
-    "connections.max.reauth.ms": "SASL authentication",
-    "delegation.token.": "delegation tokens",
     "security.inter.broker.protocol": "encryption or authentication between brokers",
     "principal.builder.class": "authentication",
     "client.quota.callback.class": "quotas of clients",
@@ -76,7 +72,6 @@ _PROTECTIONS: Final = {
 _ASKS_FOR_NOTHING: Final = frozenset(
     {
         ("security.inter.broker.protocol", "PLAINTEXT"),
-        ("connections.max.reauth.ms", "0"),
         ("ssl.client.auth", "none"),
         ("remote.log.storage.system.enable", "false"),
     }

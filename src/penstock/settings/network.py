@@ -33,7 +33,7 @@ class NetworkSettings:
         distinct(),
     )
     listener_security_protocol_map: str = string(
-        DEFAULT_PROTOCOL_MAP, "The security protocol of each listener name; so far only PLAINTEXT is supported."
+        DEFAULT_PROTOCOL_MAP, "The security protocol of each listener name: PLAINTEXT or SASL_PLAINTEXT."
     )
     inter_broker_listener_name: str = string(
         "", "The listener for traffic between brokers; default: the only listener, or PLAINTEXT."

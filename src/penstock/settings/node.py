@@ -28,6 +28,16 @@ from penstock.settings.observability import ObservabilitySettings
 from penstock.settings.properties import parse_properties
 from penstock.settings.quorum import QuorumSettings
 from penstock.settings.replication import ReplicationSettings
+from penstock.settings.sasl import (
+    SASL_PROTOCOLS,
+    Login,
+    SaslSettings,
+    check_listener,
+    is_sasl_setting,
+    listener_sasl,
+    node_login,
+    warnings_of,
+)
 from penstock.settings.topic import TOPIC_SETTINGS, TopicSettings
 from penstock.settings.transactions import TransactionSettings
 
@@ -43,6 +53,7 @@ class NodeSettings(
     GroupSettings,
     TransactionSettings,
     AclSettings,
+    SaslSettings,
     ObservabilitySettings,
 ):
     """All settings of a node; a component takes the base class with the settings it needs."""
@@ -60,7 +71,8 @@ class NodeSettings(
         properties = dict(properties)
         settings = _build(properties, properties, _notices(properties))
         check_node(settings)
-        return settings
+        warnings = _check_sasl(settings)
+        return dataclasses.replace(settings, notices=(*settings.notices, *warnings)) if warnings else settings
 
     def with_dynamic(self, cluster: Mapping[str, str], broker: Mapping[str, str]) -> NodeSettings:
         """This node's settings under the dynamic ones of all brokers and of this broker."""
@@ -83,8 +95,34 @@ class NodeSettings(
         other node's answer would show."""
         if self.is_alone:
             return {}
-        listeners = {self.quorum_listener, *([self.inter_broker_listener] if self.is_broker else [])}
-        return {name: "User:ANONYMOUS" for name in listeners if self.protocol_map.get(name) == "PLAINTEXT"}
+        logins = {self.quorum_listener: self.controller_login}
+        if self.is_broker:
+            logins[self.inter_broker_listener] = self.inter_broker_login
+        found = {}
+        for listener, login in logins.items():
+            if login is not None and not login.by_token:
+                found[listener] = f"User:{login.user}"
+            elif self.protocol_map.get(listener) == "PLAINTEXT":
+                found[listener] = "User:ANONYMOUS"
+        return found
+
+    @property
+    def inter_broker_login(self) -> Login | None:
+        """How this node logs in to brokers; None if it need not."""
+        name = "sasl.mechanism.inter.broker.protocol"
+        mechanism = self.sasl_mechanism_inter_broker_protocol
+        return self._login(self.inter_broker_listener, name, mechanism)
+
+    @property
+    def controller_login(self) -> Login | None:
+        """How this node logs in to controllers; None if it need not."""
+        name = "sasl.mechanism.controller.protocol"
+        return self._login(self.quorum_listener, name, self.sasl_mechanism_controller_protocol)
+
+    def _login(self, listener: str, name: str, mechanism: str) -> Login | None:
+        if self.protocol_map.get(listener) not in SASL_PROTOCOLS:
+            return None
+        return node_login(self.properties, listener, name, mechanism)
 
     @property
     def metadata_directory(self) -> str:
@@ -127,7 +165,9 @@ def _build(properties: Mapping[str, str], static: Mapping[str, str], notices: tu
 def _notices(properties: Mapping[str, str]) -> tuple[str, ...]:
     notices = []
     for name in properties:
-        if name in BROKER_SETTINGS or name == "broker.id":
+        if name == "sasl.jaas.config":
+            notices.append("sasl.jaas.config is ignored: it needs the prefix listener.name.<listener>.<mechanism>.")
+        if name in BROKER_SETTINGS or name == "broker.id" or is_sasl_setting(name):
             continue
         if known_to_kafka(name):
             notices.append(f"{name} is a setting of Kafka's that is not used here")
@@ -146,8 +186,11 @@ def check_node(settings: NodeSettings) -> None:
         if asked is not None:
             raise refusal(f"{name} asks for {asked}, which is not available: remove the setting to run without")
     for endpoint in settings.endpoints:
-        if endpoint.security_protocol != "PLAINTEXT":
-            raise refusal(f"listener {endpoint} wants {endpoint.security_protocol}; only PLAINTEXT is served so far")
+        if endpoint.security_protocol not in ("PLAINTEXT", "SASL_PLAINTEXT"):
+            raise refusal(
+                f"listener {endpoint} wants {endpoint.security_protocol}; only PLAINTEXT and SASL_PLAINTEXT are served "
+                "so far"
+            )
     if not settings.log_directories:
         raise refusal("At least one log directory must be defined via log.dirs or log.dir.")
     if settings.is_broker:
@@ -193,6 +236,39 @@ def _check_listeners(settings: NodeSettings) -> None:
         )
 
 
+def _check_sasl(settings: NodeSettings) -> list[str]:
+    """Check the listeners with SASL and this node's own logins. Returns warnings."""
+    warnings: list[str] = []
+    for endpoint in settings.endpoints:
+        if endpoint.security_protocol in SASL_PROTOCOLS:
+            sasl = listener_sasl(settings.properties, endpoint.name)
+            check_listener(sasl)
+            warnings += warnings_of(sasl)
+    if not settings.is_alone:
+        _check_login(
+            settings, settings.controller_login, settings.quorum_listener, "sasl.mechanism.controller.protocol"
+        )
+        if settings.controller_login is not None and settings.controller_login.mechanism.startswith("SCRAM"):
+            raise refusal(
+                f"sasl.mechanism.controller.protocol={settings.controller_login.mechanism} cannot work: the users of "
+                "SCRAM are in the metadata log, and a node can read that only after its login. Use PLAIN (or TLS "
+                "certificates) for the controller listener; brokers and clients may use SCRAM among themselves"
+            )
+    if settings.is_broker and not settings.is_alone:
+        name = "sasl.mechanism.inter.broker.protocol"
+        _check_login(settings, settings.inter_broker_login, settings.inter_broker_listener, name)
+    return warnings
+
+
+def _check_login(settings: NodeSettings, login: Login | None, listener: str, name: str) -> None:
+    """The other nodes have the same settings, as far as this one can know."""
+    if login is None or listener not in {endpoint.name for endpoint in settings.endpoints}:
+        return
+    mechanisms = listener_sasl(settings.properties, listener).mechanisms
+    if login.mechanism not in mechanisms:
+        raise refusal(f"{name}={login.mechanism} is not among the mechanisms of listener {listener}: {mechanisms}")
+
+
 def _check_quorum(settings: NodeSettings) -> None:
     voters = {voter.node_id for voter in settings.quorum_voters}
     bootstrap = settings.quorum_bootstrap_servers
@@ -227,7 +303,7 @@ def _check_acls(settings: NodeSettings) -> None:
     listeners = {endpoint.name for endpoint in settings.endpoints}
     listeners |= {name.upper() for name in settings.controller_listener_names}
     own = {}
-    if settings.is_controller and settings.quorum_listener in settings.own_principals:
+    if settings.has_acls and settings.is_controller and settings.quorum_listener in settings.own_principals:
         own[settings.quorum_listener] = settings.own_principals[settings.quorum_listener]
     check_acls(settings, settings.properties, listeners, own)
 

@@ -100,6 +100,7 @@ class TransactionServices:
 class AdminServices:
     """For APIs that brokers forward to the controller, and that any node can answer."""
 
+    clock: Clock
     settings: LiveSettings
     quorum: MetadataQuorum
     forwarding: Forwarding

@@ -94,7 +94,7 @@ class Forwarding:
         assert request.frame is not None, "a request from a client has its bytes"
         envelope = EnvelopeRequest(
             request_data=bytes(request.frame),
-            request_principal=encode_principal(request.principal),
+            request_principal=encode_principal(request.principal, by_token=request.is_token_authenticated),
             client_host_address=_address(request.client_host),
         )
         answer = request.park_encoded()
@@ -123,8 +123,8 @@ class Forwarding:
         return True
 
 
-def encode_principal(principal: Principal) -> bytes:
-    data = DefaultPrincipalData(type=principal.type, name=principal.name)
+def encode_principal(principal: Principal, *, by_token: bool) -> bytes:
+    data = DefaultPrincipalData(type=principal.type, name=principal.name, token_authenticated=by_token)
     return PRINCIPAL_VERSION.to_bytes(2, "big") + encode(data, PRINCIPAL_VERSION)
 
 

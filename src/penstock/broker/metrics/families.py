@@ -90,6 +90,12 @@ CONNECTIONS_OPENED = REQUESTS.counter(
 CONNECTIONS_REFUSED = REQUESTS.counter(
     "penstock_connections_refused_total", "Connections that were refused for max.connections or max.connections.per.ip."
 )
+AUTHENTICATIONS = REQUESTS.counter(
+    "penstock_authentications_total",
+    "SASL authentications, by listener and outcome: succeeded or failed.",
+    "listener",
+    "outcome",
+)
 FETCH_SESSIONS = REQUESTS.gauge(
     "kafka_server_fetchsessioncache_numincrementalfetchsessions",
     "Incremental fetch sessions of consumers and followers.",

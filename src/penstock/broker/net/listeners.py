@@ -12,7 +12,7 @@ import logging
 import socket
 from collections.abc import Callable, Coroutine, Sequence
 
-from penstock.broker.net.connection import Connection
+from penstock.broker.net.connection import Connection, Gate
 from penstock.broker.net.latency import Latency
 from penstock.broker.net.server import ConnectionLimits, FrameHandler, Listener, RunHandler
 from penstock.model.errors import ErrorCode, KafkaError
@@ -32,8 +32,11 @@ class Listeners:
         loop: asyncio.AbstractEventLoop,
         after_read: Callable[[], None],
         plain_latency: Latency,
+        gates_of: Callable[[Endpoint], Callable[[Connection], Gate] | None],
     ) -> None:
-        """`after_read` runs after all requests of one read have been handled."""
+        """`after_read` runs after all requests of one read have been handled. `gates_of`: what makes the gates of a
+        listener whose clients must authenticate themselves."""
+        self._gates_of = gates_of
         self._settings = settings
         self._loop = loop
         self._after_read = after_read
@@ -93,6 +96,7 @@ class Listeners:
             socket_buffers=self._socket_buffers(),
             plain_latency=self._plain_latency,
             receive_buffer=self._receive_buffer,
+            new_gate=self._gates_of(endpoint),
         )
         self._receive_buffer = listener.receive_buffer
         backlog = settings.socket_listen_backlog_size

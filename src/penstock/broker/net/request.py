@@ -78,6 +78,11 @@ class Request:
         self.may_be_forwarded = may_be_forwarded
         self._authorizer = authorizer
 
+    @property
+    def is_token_authenticated(self) -> bool:
+        """Whether the client is authenticated by a delegation token."""
+        return self.connection.is_token_authenticated
+
     def may(self, operation: Operation, resource: Resource) -> bool:
         """Whether the client may do what it asks for; if not, the refusal is reported."""
         if self._authorizer.authorize(self.principal, self.client_host, operation, resource):
@@ -166,11 +171,18 @@ class LocalRequest(Request):
 class EnvelopedRequest(Request):
     """A request that a broker forwards for its client; the answer returns as the bytes for that client."""
 
-    __slots__ = ("_done",)
+    __slots__ = ("_by_token", "_done")
 
-    def __init__(self, done: Callable[[EnvelopeResponse], None], connection: Connection, *request: Any) -> None:
+    def __init__(
+        self, done: Callable[[EnvelopeResponse], None], by_token: bool, connection: Connection, *request: Any
+    ) -> None:
         super().__init__(connection, *request)
+        self._by_token = by_token
         self._done = done
+
+    @property
+    def is_token_authenticated(self) -> bool:
+        return self._by_token
 
     def answer(self, response: Any) -> None:
         try:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from penstock.broker.net.connection import RECEIVE_BUFFER_SIZE, Connection
+from penstock.broker.net.connection import RECEIVE_BUFFER_SIZE, Connection, Gate
 from penstock.broker.net.latency import Latency, now_ns
 
 logger = logging.getLogger("penstock.server")
@@ -79,8 +79,11 @@ class Listener:
         socket_buffers: Mapping[int, int],
         plain_latency: Latency,
         receive_buffer: bytearray | None = None,
+        new_gate: Callable[[Connection], Gate] | None = None,
     ) -> None:
+        """`new_gate`: for a listener whose clients must authenticate themselves."""
         self.name = name
+        self.new_gate = new_gate
         self.handle = handle
         self.handle_run = handle_run
         self.after_read = after_read

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from penstock.client.errors import TimedOut
 from penstock.client.wire.connection import CLIENT_ID, Connection
-from penstock.protocol.conversation import spec_of
+from penstock.protocol.conversation import Login, spec_of
 from penstock.protocol.declaration import Message
 
 
@@ -30,8 +30,10 @@ class _Context(NamedTuple):
 
 
 class Channel(Connection):
-    def __init__(self, host: str, port: int, *, timeout: float, client_id: str = CLIENT_ID) -> None:
-        super().__init__(host, port, timeout=timeout, client_id=client_id)
+    def __init__(
+        self, host: str, port: int, *, timeout: float, client_id: str = CLIENT_ID, login: Login | None = None
+    ) -> None:
+        super().__init__(host, port, timeout=timeout, client_id=client_id, login=login)
         self._socket.setblocking(False)
         self._outgoing: deque[memoryview] = deque()
         self._heard = 0.0  # when bytes last arrived

@@ -12,12 +12,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from penstock.client.errors import BadResponse, TimedOut, Unreachable, UnsupportedApi, raise_for
+from penstock.client.errors import BadResponse, NotAuthorized, TimedOut, Unreachable, UnsupportedApi, raise_for
 from penstock.client.wire.closing import Closing
 from penstock.protocol.apis import API, ApiKey
 from penstock.protocol.codec import MalformedMessage
-from penstock.protocol.conversation import Conversation, HandshakeRefused, ImplausibleLength, spec_of
+from penstock.protocol.conversation import (
+    SESSION_PART,
+    AuthenticationRefused,
+    Conversation,
+    HandshakeRefused,
+    ImplausibleLength,
+    Login,
+    spec_of,
+)
 from penstock.protocol.declaration import Message
+from penstock.security.sasl.exchange import AuthenticationFailed
 
 Response = TypeVar("Response", bound=Message)
 
@@ -33,10 +42,12 @@ class Connection(Closing):
         *,
         timeout: float = DEFAULT_TIMEOUT_S,
         client_id: str = CLIENT_ID,
+        login: Login | None = None,
     ) -> None:
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self.timeout = timeout
-        self._conversation: Conversation[Any] = Conversation(client_id)
+        self._conversation: Conversation[Any] = Conversation(client_id, login=login)
+        self._session_ends_s: float | None = None  # when to authenticate again
         try:
             self._socket = socket.create_connection((host, port), timeout)
         except TimeoutError as error:
@@ -45,14 +56,23 @@ class Connection(Closing):
             raise Unreachable(f"cannot connect to {self.address}: {error.strerror or error}") from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._conversation.greet()
-        deadline = time.monotonic() + timeout
-        with self._failures_named("ApiVersions", timeout):
-            while not self._conversation.is_open:
-                self._move_bytes(deadline)
-                self._conversation.next_answer()
+        self._shake_hands(timeout)
 
     def close(self) -> None:
         self._socket.close()
+
+    def _shake_hands(self, timeout: float) -> None:
+        """ApiVersions, and the login if there is one."""
+        conversation = self._conversation
+        deadline = time.monotonic() + timeout
+        with self._failures_named("ApiVersions or the login", timeout):
+            while not conversation.is_open:
+                self._move_bytes(deadline)
+                conversation.next_answer()
+                if conversation.work is not None:
+                    conversation.worked(conversation.work())
+        lifetime_s = conversation.session_lifetime_ms / 1000
+        self._session_ends_s = time.monotonic() + SESSION_PART * lifetime_s if lifetime_s else None
 
     @property
     def is_open(self) -> bool:
@@ -103,6 +123,9 @@ class Connection(Closing):
             raise TypeError(f"{spec.name} is answered by {spec.response.__name__}, not {response.__name__}")
         version = self.version(spec.key) if draft is None else draft
         conversation = self._conversation
+        if self._session_ends_s is not None and time.monotonic() >= self._session_ends_s:
+            conversation.authenticate_again()
+            self._shake_hands(self.timeout)
         conversation.request(message, spec, version if newest is None else min(version, newest))
         seconds = self.timeout if timeout is None else timeout
         deadline = time.monotonic() + seconds
@@ -143,6 +166,8 @@ class Connection(Closing):
                 raise BadResponse(f"{self.address} is not a Kafka broker: it announces {error}") from error
             except MalformedMessage as error:
                 raise BadResponse(f"{self.address} answers {name} with bytes that are no Kafka response") from error
+            except (AuthenticationRefused, AuthenticationFailed) as error:
+                raise NotAuthorized(f"cannot log in to {self.address}: {error}") from error
             except HandshakeRefused as error:
                 raise_for(error.error_code, None, f"{self.address} refuses ApiVersions")
         except BaseException:

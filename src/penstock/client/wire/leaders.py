@@ -123,7 +123,9 @@ class Leaders(Closing):
             if broker_id not in self._addresses:
                 raise Unreachable(f"broker {broker_id} is not alive")
             host, port = self._addresses[broker_id]
-            channel = self._channels[broker_id] = Channel(host, port, timeout=self.cluster.timeout)
+            channel = self._channels[broker_id] = Channel(
+                host, port, timeout=self.cluster.timeout, login=self.cluster.login
+            )
         return channel
 
     def drop(self, broker_id: int) -> None:
