@@ -16,6 +16,7 @@ from collections.abc import Callable, Container, Sequence
 from penstock.controller import leaders
 from penstock.controller.alter_partition import alter_partition
 from penstock.controller.brokers import BrokerHandlers
+from penstock.controller.client_quotas import alter_client_quotas
 from penstock.controller.configs import ConfigHandlers
 from penstock.controller.controllers import register_controller
 from penstock.controller.directories import assign_replicas_to_dirs
@@ -38,6 +39,7 @@ from penstock.model.ids import Uuid
 from penstock.model.ownership import owned_by_loop
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from penstock.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
 from penstock.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from penstock.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from penstock.protocol.messages.alter_partition_reassignments import (
@@ -199,6 +201,9 @@ class Controller:
 
     def alter_configs(self, request: AlterConfigsRequest) -> Result[AlterConfigsResponse]:
         return self._configs().alter_configs(request)
+
+    def alter_client_quotas(self, request: AlterClientQuotasRequest) -> Result[AlterClientQuotasResponse]:
+        return alter_client_quotas(self.image, request)
 
     def update_features(self, request: UpdateFeaturesRequest) -> Result[UpdateFeaturesResponse]:
         own_minimum = self._static.topic_defaults.min_insync_replicas

@@ -30,6 +30,7 @@ from penstock.protocol.declaration import Message
 from penstock.protocol.messages.metadata_records import (
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     FeatureLevelRecord,
     FenceBrokerRecord,
@@ -44,6 +45,7 @@ from penstock.protocol.messages.metadata_records import (
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
 )
+from penstock.quotas.entity import Entity, entity_of
 
 # The change that ClearElrRecord makes to each partition with eligible leader replicas.
 _ELR_CLEARED: Final = PartitionChangeRecord(eligible_leader_replicas=[], last_known_elr=[])
@@ -65,11 +67,13 @@ class MetadataDelta:
         self.changed_configs: set[ConfigResource] = set()
         self.changed_brokers: set[int] = set()
         self.features_changed = False
+        self.quotas_changed = False
 
         self._features = image.features
         self._brokers = image.brokers
         self._controllers = image.controllers
         self._configs: dict[ConfigResource, Mapping[str, str]] | None = None
+        self._quotas: dict[Entity, Mapping[str, float]] | None = None
         self._next_producer_id = image.next_producer_id
         self._ids: dict[Uuid, Topic] | None = None
         self._names: dict[str, Uuid] | None = None
@@ -107,6 +111,7 @@ class MetadataDelta:
             controllers=self._controllers,
             topics=topics,
             configs=self.image.configs if self._configs is None else self._configs,
+            client_quotas=self.image.client_quotas if self._quotas is None else self._quotas,
             next_producer_id=self._next_producer_id,
         )
 
@@ -285,6 +290,21 @@ class MetadataDelta:
             self._configs = dict(self.image.configs)
         return self._configs
 
+    def _client_quota(self, record: ClientQuotaRecord) -> None:
+        if self._quotas is None:
+            self._quotas = dict(self.image.client_quotas)
+        entity = entity_of((part.entity_type, part.entity_name) for part in record.entity)
+        values = dict(self._quotas.get(entity, {}))
+        if record.remove:
+            values.pop(record.key, None)
+        else:
+            values[record.key] = record.value
+        if values:
+            self._quotas[entity] = values
+        else:
+            self._quotas.pop(entity, None)
+        self.quotas_changed = True
+
     def _nothing(self, record: NoOpRecord) -> None:
         """A record that only advances the log."""
 
@@ -292,6 +312,7 @@ class MetadataDelta:
 _HANDLERS: dict[type[Message], Callable[[MetadataDelta, Any], None]] = {
     BrokerRegistrationChangeRecord: MetadataDelta._change_broker,
     ClearElrRecord: MetadataDelta._clear_elr,
+    ClientQuotaRecord: MetadataDelta._client_quota,
     ConfigRecord: MetadataDelta._config,
     FeatureLevelRecord: MetadataDelta._feature_level,
     FenceBrokerRecord: MetadataDelta._fence_broker,

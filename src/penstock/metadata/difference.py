@@ -29,4 +29,5 @@ def delta_between(before: MetadataImage, after: MetadataImage) -> MetadataDelta:
         if before.brokers.get(broker_id) != after.brokers.get(broker_id)
     }
     delta.features_changed = before.features != after.features
+    delta.quotas_changed = before.client_quotas != after.client_quotas
     return delta

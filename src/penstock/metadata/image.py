@@ -18,11 +18,14 @@ from penstock.metadata.partition import Partition
 from penstock.metadata.topics import TopicsImage
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages.metadata_records import (
+    ClientQuotaRecord,
     ConfigRecord,
+    EntityData,
     FeatureLevelRecord,
     ProducerIdsRecord,
     TopicRecord,
 )
+from penstock.quotas.entity import Entity, Quotas, order
 
 
 class ResourceType(IntEnum):
@@ -54,6 +57,7 @@ class MetadataImage:
     controllers: Mapping[int, ControllerRegistration] = field(default_factory=dict)
     topics: TopicsImage = field(default_factory=TopicsImage)
     configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=dict)
+    client_quotas: Quotas = field(default_factory=dict)
     next_producer_id: int = 0
 
     @property
@@ -90,6 +94,9 @@ class MetadataImage:
         for resource in sorted(self.configs):
             for name, value in sorted(self.configs[resource].items()):
                 yield ConfigRecord(resource_type=resource.type, resource_name=resource.name, name=name, value=value)
+        for entity in sorted(self.client_quotas, key=order):
+            for key, quota in sorted(self.client_quotas[entity].items()):
+                yield quota_record(entity, key, quota)
         if self.next_producer_id:
             yield ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=self.next_producer_id)
 
@@ -97,11 +104,21 @@ class MetadataImage:
         """Whether the images are equal except for the offset."""
         return all(
             getattr(self, name) == getattr(other, name)
-            for name in ("features", "brokers", "controllers", "topics", "configs", "next_producer_id")
+            for name in ("features", "brokers", "controllers", "topics", "configs", "client_quotas", "next_producer_id")
         )
 
 
 EMPTY_IMAGE = MetadataImage()
+
+
+def quota_record(entity: Entity, key: str, value: float | None) -> ClientQuotaRecord:
+    """The record that sets a quota; None removes it."""
+    return ClientQuotaRecord(
+        entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+        key=key,
+        value=value or 0.0,
+        remove=value is None,
+    )
 
 
 class Metadata(Protocol):

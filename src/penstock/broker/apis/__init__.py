@@ -9,6 +9,7 @@ from penstock.broker.apis import (
     add_offsets_to_txn,
     add_partitions_to_txn,
     add_raft_voter,
+    alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,
     alter_replica_log_dirs,
@@ -23,6 +24,7 @@ from penstock.broker.apis import (
     delete_records,
     delete_topics,
     describe_acls,
+    describe_client_quotas,
     describe_cluster,
     describe_configs,
     describe_groups,
@@ -90,10 +92,12 @@ TRANSACTION_APIS: tuple[Api[TransactionServices], ...] = (
 ADMIN_APIS: tuple[Api[AdminServices], ...] = (
     api_versions, create_topics, delete_topics, describe_configs, alter_configs, create_partitions,
     incremental_alter_configs, describe_quorum, update_features, elect_leaders, alter_partition_reassignments,
-    list_partition_reassignments, unregister_broker, add_raft_voter, remove_raft_voter,
+    list_partition_reassignments, unregister_broker, add_raft_voter, remove_raft_voter, alter_client_quotas,
 )  # fmt: skip
 # APIs that only a broker serves, with the same services.
-BROKER_ADMIN_APIS: tuple[Api[AdminServices], ...] = (list_config_resources, describe_acls, create_acls, delete_acls)
+BROKER_ADMIN_APIS: tuple[Api[AdminServices], ...] = (
+    list_config_resources, describe_acls, create_acls, delete_acls, describe_client_quotas,
+)  # fmt: skip
 
 BROKER_APIS: tuple[Api[Never], ...] = (
     *PRODUCE_APIS, *FETCH_APIS, *LOG_APIS, *CLUSTER_APIS, *GROUP_APIS, *TRANSACTION_APIS, *ADMIN_APIS,
