@@ -30,6 +30,7 @@ from penstock.settings.network import NetworkSettings
 from penstock.settings.node import BROKER_SETTINGS
 from penstock.settings.observability import ObservabilitySettings
 from penstock.settings.quorum import QuorumSettings
+from penstock.settings.quotas import QuotaSettings
 from penstock.settings.replication import ReplicationSettings
 from penstock.settings.topic import TOPIC_SETTINGS
 from penstock.settings.transactions import TransactionSettings
@@ -44,6 +45,7 @@ NODE_SECTIONS = (
     ("Replication", ReplicationSettings),
     ("Consumer groups", GroupSettings),
     ("Transactions", TransactionSettings),
+    ("Quotas of clients", QuotaSettings),
     ("Metrics and the node's own log", ObservabilitySettings),
 )
 SCOPES = {

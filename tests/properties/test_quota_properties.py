@@ -37,9 +37,9 @@ def naive_rate(history: list[tuple[int, int]], now: int, window: Window) -> tupl
         if not samples or time - samples[-1][0][0] >= window.size_ms:
             samples.append([])
         samples[-1].append((time, value))
-    live = [sample for sample in samples if now - sample[-1][0] < window.count * window.size_ms]
+    live = [sample for sample in samples if now - sample[-1][0] < window.samples * window.size_ms]
     elapsed = now - live[0][0][0] if live else 0
-    while elapsed // window.size_ms < window.count - 1:
+    while elapsed // window.size_ms < window.samples - 1:
         elapsed += window.size_ms
     elapsed = max(elapsed, 1)
     return sum(value for sample in live for _, value in sample) / (elapsed / 1000), elapsed
@@ -86,7 +86,7 @@ def test_a_client_that_waits_as_told_keeps_to_its_quota(
 @given(windows, events, st.integers(1, 100))
 def test_a_token_bucket_is_that_of_all_events(window: Window, moves: list[tuple[int, int]], limit: int) -> None:
     bucket = TokenBucket(window)
-    burst = window.count * window.size_ms / 1000 * limit
+    burst = window.samples * window.size_ms / 1000 * limit
     tokens, latest = burst, 0
     for now, (_, permits) in zip(times_of(moves), moves, strict=True):
         if latest:

@@ -33,6 +33,7 @@ from penstock.broker.net.endpoints import Endpoints
 from penstock.broker.net.listeners import Listeners
 from penstock.broker.net.peers import Peers
 from penstock.broker.net.server import ConnectionLimits
+from penstock.broker.net.throttling import Throttling
 from penstock.broker.partitions.fetch_sessions import FetchSessions
 from penstock.broker.partitions.flusher import Flusher
 from penstock.broker.partitions.follower_fetch import FollowerFetches
@@ -76,6 +77,7 @@ class BrokerRole:
         wakeups: Wakeups,
         counters: Counters,
         authorizer: Authorizer,
+        throttling: Throttling,
         fail: Callable[[str], None],
     ) -> None:
         """`heartbeats`: a channel to the controller that carries only heartbeats."""
@@ -88,6 +90,7 @@ class BrokerRole:
         self._controller = controller
         self._wakeups = wakeups
         self._counters = counters
+        self._throttling = throttling
         self._fail = fail
         self._brokers = Brokers(quorum, peers, settings.static.inter_broker_listener)
         self._endpoints = Endpoints(settings.static)
@@ -118,6 +121,7 @@ class BrokerRole:
             plain_produce=plain_produce,
             handle_run=ProduceRun(plain_produce, clock).handle,
             plain_fetch=PlainFetch(self.replicas, settings, authorizer),
+            throttling=throttling,
         )
         self._serve_records(hints)
         self._serve_coordinators(producer_ids)
@@ -321,6 +325,7 @@ class BrokerRole:
             settings=self._settings,
             quorum=self._quorum,
             forwarding=Forwarding(self._quorum, self._controller, self._settings),
+            throttling=self._throttling,
             routes=self.router.routes,
         )
         self.router.serve(apis.CLUSTER_APIS, for_clients)

@@ -30,6 +30,7 @@ from penstock.broker.metrics.node_metrics import NodeSources
 from penstock.broker.net.listeners import Listeners
 from penstock.broker.net.peers import PeerFailed, Peers
 from penstock.broker.net.router import Router
+from penstock.broker.net.throttling import Throttling
 from penstock.broker.partitions.replica import Wakeups
 from penstock.io.environment import Environment
 from penstock.metadata.delta import MetadataDelta
@@ -71,11 +72,13 @@ class Node:
         self._peers = Peers(loop, f"penstock-{settings.node_id}")
         self._counters = Counters()
         self._wakeups = Wakeups()
+        self._throttling = Throttling(settings, loop.time)
         self.listeners = Listeners(
             self.settings,
             loop=loop,
             after_read=self._wakeups.run,
             plain_latency=self._counters.requests.produce,
+            throttling=self._throttling,
         )
         self._metrics_endpoint = MetricsEndpoint(
             settings.metrics_endpoint, loop, self._counters.loop_lag, self._collect
@@ -132,6 +135,7 @@ class Node:
         self._neighbourhood.look_around(self.image)
         self._controller_changed()
         self._apply_dynamic_settings()
+        self._apply_quotas()
         await self.listeners.serve(self.listeners.of_controllers)
         await self._metrics_endpoint.open()
         if settings.is_broker:
@@ -201,6 +205,7 @@ class Node:
             neighbourhood=self._neighbourhood,
             router=router,
             listeners=self.listeners,
+            throttling=self._throttling,
         )
 
     def _new_broker(self, controller_router: Router, incarnation_id: Uuid) -> BrokerRole:
@@ -218,6 +223,7 @@ class Node:
             wakeups=self._wakeups,
             counters=self._counters,
             authorizer=self._authorizer,
+            throttling=self._throttling,
             fail=self._fail,
         )
 
@@ -238,6 +244,8 @@ class Node:
         self._neighbourhood.look_around(self.image)
         if any(resource.type == ResourceType.BROKER for resource in delta.changed_configs):
             self._apply_dynamic_settings()
+        if delta.quotas_changed:
+            self._apply_quotas()
         if self.broker is not None:
             self.broker.committed(delta)
         if self.controller is not None:
@@ -259,6 +267,10 @@ class Node:
         cluster = self.image.config(ResourceType.BROKER, "")
         self.settings.set_dynamic(cluster, self.image.config(ResourceType.BROKER, str(self.settings.static.node_id)))
         self.listeners.settings_changed()
+
+    def _apply_quotas(self) -> None:
+        self._throttling.set(self.image.client_quotas)
+        self.listeners.quotas_changed()
 
     # -- upkeep -----------------------------------------------------------------------------------------------------
 
@@ -287,6 +299,7 @@ class Node:
             counters=self._counters,
             listeners=self.listeners,
             quorum=self.quorum,
+            throttling=self._throttling,
         )
         if self.broker is None or not self.broker.is_serving:
             return await collect(node)

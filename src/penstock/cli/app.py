@@ -18,6 +18,7 @@ from penstock.cli import (
     log_dirs,
     pipeline,
     produce,
+    quotas,
     server,
     spark,
     top,
@@ -66,6 +67,7 @@ def application() -> Any:
     app.command("consume", rich_help_panel="Use")(consume.consume)
     app.add_typer(groups.app, name="groups", rich_help_panel="Use")
     app.add_typer(transactions.app, name="transactions", rich_help_panel="Use")
+    app.add_typer(quotas.app, name="quotas", rich_help_panel="Use")
     app.add_typer(pipeline.app, name="pipeline", rich_help_panel="Use")
     app.add_typer(spark.app, name="spark", rich_help_panel="Use")
     app.command("top", rich_help_panel="Look")(top.top)

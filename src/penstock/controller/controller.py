@@ -29,7 +29,7 @@ from penstock.controller.placement import Placement
 from penstock.controller.producer_ids import allocate_producer_ids
 from penstock.controller.reassignments import alter_partition_reassignments, list_partition_reassignments
 from penstock.controller.result import Result, Unfinished
-from penstock.controller.topics import TopicHandlers
+from penstock.controller.topics import Charge, TopicHandlers, free_of_charge
 from penstock.controller.view import ClusterView
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
@@ -178,21 +178,28 @@ class Controller:
     # -- handlers ------------------------------------------------------------------------------------------------------
 
     def create_topics(
-        self, request: CreateTopicsRequest, describable: Container[str] | None = None
+        self,
+        request: CreateTopicsRequest,
+        describable: Container[str] | None = None,
+        charge: Charge = free_of_charge,
     ) -> Result[CreateTopicsResponse]:
-        topics = self._topics()
+        topics = self._topics(charge)
         result = topics.create_topics(request, describable)
         self._placement = topics.placement if result.records else self._placement
         return result
 
-    def create_partitions(self, request: CreatePartitionsRequest) -> Result[CreatePartitionsResponse]:
-        topics = self._topics()
+    def create_partitions(
+        self, request: CreatePartitionsRequest, charge: Charge = free_of_charge
+    ) -> Result[CreatePartitionsResponse]:
+        topics = self._topics(charge)
         result = topics.create_partitions(request)
         self._placement = topics.placement if result.records else self._placement
         return result
 
-    def delete_topics(self, request: DeleteTopicsRequest) -> Result[DeleteTopicsResponse]:
-        return self._topics().delete_topics(request)
+    def delete_topics(
+        self, request: DeleteTopicsRequest, charge: Charge = free_of_charge
+    ) -> Result[DeleteTopicsResponse]:
+        return self._topics(charge).delete_topics(request)
 
     def incremental_alter_configs(
         self, request: IncrementalAlterConfigsRequest
@@ -258,11 +265,13 @@ class Controller:
 
     # -- handler objects -----------------------------------------------------------------------------------------------
 
-    def _topics(self) -> TopicHandlers:
+    def _topics(self, charge: Charge) -> TopicHandlers:
         if self._placement is None:
             self._placement = Placement(sum(len(topic.partitions) for topic in self.image.topics))
         placement = self._placement.copy()
-        return TopicHandlers(self.image, self.settings, self.layers, new_id=self._new_id, placement=placement)
+        return TopicHandlers(
+            self.image, self.settings, self.layers, new_id=self._new_id, placement=placement, charge=charge
+        )
 
     def _configs(self) -> ConfigHandlers:
         return ConfigHandlers(self._view(), self._static, self.settings.topic_defaults)

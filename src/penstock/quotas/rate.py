@@ -1,7 +1,7 @@
 """How fast something happens: events in samples of one second, over the last eleven of them, as in Kafka.
 
 A sample begins with its first event and takes what happens within `size_ms` after that. It counts until its last event
-is `count` x `size_ms` ago. The rate is the sum of the samples, divided by the time since the oldest one began; a rate
+is `samples` x `size_ms` ago. The rate is the sum of the samples, divided by the time since the oldest one began; a rate
 without enough history is divided by the full window nonetheless, so that the first events do not look like a flood.
 
 Time never goes backwards here: an earlier time than the latest one counts as the latest one.
@@ -17,17 +17,17 @@ INT_MAX: Final = 2**31 - 1
 
 
 class Window(NamedTuple):
-    count: int = 11
+    samples: int = 11
     size_ms: int = 1000
 
     @property
     def span_ms(self) -> int:
-        return self.count * self.size_ms
+        return self.samples * self.size_ms
 
     @property
     def full_ms(self) -> int:
         """The samples that are complete while another one is being filled."""
-        return (self.count - 1) * self.size_ms
+        return (self.samples - 1) * self.size_ms
 
 
 class _Sample:
@@ -64,8 +64,8 @@ class Rate:
         """The time that the rate is measured over: from the oldest sample on, and at least the full window."""
         now_ms = self._go_on(now_ms)
         elapsed = now_ms - self._samples[0].start_ms if self._samples else 0
-        count, size_ms = self._window
-        missing = max(0, count - 1 - elapsed // size_ms)
+        samples, size_ms = self._window
+        missing = max(0, samples - 1 - elapsed // size_ms)
         return max(1, elapsed + missing * size_ms)
 
     def per_second(self, now_ms: int) -> float:

@@ -1,6 +1,6 @@
 """A token bucket: what a client may do in one go, and how long it must wait after it has done more.
 
-The bucket starts full, with `count` x `size_ms` worth of tokens, and is refilled at the limit. It may be overdrawn by
+The bucket starts full, with `samples` x `size_ms` worth of tokens, and is refilled at the limit. It may be overdrawn by
 one request, whatever its size; then everything is refused until there are tokens again. Time never goes backwards here.
 """
 

@@ -71,7 +71,8 @@ def test_quotas_are_set_changed_and_removed() -> None:
 
 def test_what_changes_nothing_writes_nothing() -> None:
     _, image = altered(EMPTY_IMAGE, asked({"user": "alice"}, {"producer_byte_rate": 1000.0}))
-    for change in ({"producer_byte_rate": 1000.0}, {"consumer_byte_rate": None}):
+    changes: list[Values] = [{"producer_byte_rate": 1000.0}, {"consumer_byte_rate": None}]
+    for change in changes:
         request = AlterClientQuotasRequest(entries=[asked({"user": "alice"}, change)])
         assert alter_client_quotas(image, request).records == []
     answers, unchanged = altered(image, asked({"user": "alice"}, {"producer_byte_rate": 9.0}), validate_only=True)

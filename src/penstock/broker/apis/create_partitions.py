@@ -15,6 +15,7 @@ from penstock.security.authorizer import Operation, topic_resource
 
 API_KEY = ApiKey.CREATE_PARTITIONS
 VERSIONS = (0, 3)
+STRICT_QUOTA_SINCE = 3  # older versions know no error for an exceeded quota
 
 
 def handle(
@@ -30,5 +31,8 @@ def handle(
 
     if not all(request.may(Operation.ALTER, topic_resource(topic.name)) for topic in message.topics):
         return refusal(KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-    services.forwarding.forward(request, lambda controller: controller.create_partitions(message), refusal)
+    charge = services.throttling.mutations(request, strict_since=STRICT_QUOTA_SINCE)
+    services.forwarding.forward(
+        request, lambda controller: charge.told(controller.create_partitions(message, charge=charge.take)), refusal
+    )
     return None

@@ -11,6 +11,7 @@ from penstock.security.authorizer import CLUSTER, Operation
 
 API_KEY = ApiKey.CREATE_TOPICS
 VERSIONS = (2, 7)
+STRICT_QUOTA_SINCE = 6  # older versions know no error for an exceeded quota
 
 
 def handle(services: AdminServices, request: Request, message: CreateTopicsRequest) -> CreateTopicsResponse | None:
@@ -24,5 +25,8 @@ def handle(services: AdminServices, request: Request, message: CreateTopicsReque
 
     if not request.may(Operation.CREATE, CLUSTER):
         return refusal(KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-    services.forwarding.forward(request, lambda controller: controller.create_topics(message), refusal)
+    charge = services.throttling.mutations(request, strict_since=STRICT_QUOTA_SINCE)
+    services.forwarding.forward(
+        request, lambda controller: charge.told(controller.create_topics(message, charge=charge.take)), refusal
+    )
     return None

@@ -15,6 +15,7 @@ from penstock.security.authorizer import Operation, topic_resource
 
 API_KEY = ApiKey.DELETE_TOPICS
 VERSIONS = (1, 6)
+STRICT_QUOTA_SINCE = 5  # older versions know no error for an exceeded quota
 
 
 def handle(services: AdminServices, request: Request, message: DeleteTopicsRequest) -> DeleteTopicsResponse | None:
@@ -35,5 +36,8 @@ def handle(services: AdminServices, request: Request, message: DeleteTopicsReque
     names = [topic.name or services.quorum.image.topics.name_of(topic.topic_id) or "" for topic in message.topics]
     if not all(request.may(Operation.DELETE, topic_resource(name)) for name in names or message.topic_names):
         return refusal(KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-    services.forwarding.forward(request, lambda controller: controller.delete_topics(message), refusal)
+    charge = services.throttling.mutations(request, strict_since=STRICT_QUOTA_SINCE)
+    services.forwarding.forward(
+        request, lambda controller: charge.told(controller.delete_topics(message, charge=charge.take)), refusal
+    )
     return None

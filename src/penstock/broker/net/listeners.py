@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from penstock.broker.net.connection import Connection
 from penstock.broker.net.latency import Latency
 from penstock.broker.net.server import ConnectionLimits, FrameHandler, Listener, RunHandler
+from penstock.broker.net.throttling import Throttling
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.messages import broker_registration, controller_registration
 from penstock.raft.voters import VoterEndpoint
@@ -32,12 +33,14 @@ class Listeners:
         loop: asyncio.AbstractEventLoop,
         after_read: Callable[[], None],
         plain_latency: Latency,
+        throttling: Throttling,
     ) -> None:
         """`after_read` runs after all requests of one read have been handled."""
         self._settings = settings
         self._loop = loop
         self._after_read = after_read
         self._plain_latency = plain_latency
+        self._throttling = throttling
         static = settings.static
         self.limits = ConnectionLimits(
             static.max_connections,
@@ -59,6 +62,13 @@ class Listeners:
         self.limits.per_address_max = settings.max_connections_per_ip
         self.limits.per_address_overrides = settings.connection_overrides
 
+    def quotas_changed(self) -> None:
+        for listener in self.of_brokers:
+            for connection in listener.connections:
+                connection.metered = None
+                connection.is_metered = False
+                connection.produce_target = None
+
     def hang_up(self) -> None:
         """Close the connections of all clients of the broker; they may reconnect.
 
@@ -71,14 +81,22 @@ class Listeners:
 
     async def open_brokers(self, handle: FrameHandler, handle_run: RunHandler) -> None:
         for endpoint in self._settings.static.broker_endpoints:
-            self.of_brokers.append(await self._open(endpoint, handle, handle_run))
+            throttle_ms = self._throttling.connection_throttle_ms
+            self.of_brokers.append(await self._open(endpoint, handle, handle_run, throttle_ms))
 
     async def open_controllers(self, handle: FrameHandler) -> None:
         if self._settings.static.is_controller:
             for endpoint in self._settings.static.controller_endpoints:
-                self.of_controllers.append(await self._open(endpoint, handle, _no_run))
+                # Without a quota on connections: nodes must always reach the quorum.
+                self.of_controllers.append(await self._open(endpoint, handle, _no_run, lambda host: 0))
 
-    async def _open(self, endpoint: Endpoint, handle: FrameHandler, handle_run: RunHandler) -> Listener:
+    async def _open(
+        self,
+        endpoint: Endpoint,
+        handle: FrameHandler,
+        handle_run: RunHandler,
+        connection_throttle_ms: Callable[[str], int],
+    ) -> Listener:
         settings = self._settings.now
         listener = Listener(
             endpoint.name,
@@ -92,6 +110,7 @@ class Listeners:
             parked_max=settings.queued_max_requests,
             socket_buffers=self._socket_buffers(),
             plain_latency=self._plain_latency,
+            connection_throttle_ms=connection_throttle_ms,
             receive_buffer=self._receive_buffer,
         )
         self._receive_buffer = listener.receive_buffer

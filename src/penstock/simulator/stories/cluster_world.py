@@ -317,5 +317,7 @@ class ClusterWorld:
             assert image.same_content(images[0]), f"seed {self.seed}: images differ at offset {image.offset}"
         return images[0]
 
-    def client(self, name: str, *, patience: float = 30.0) -> AbstractAsyncContextManager[Client]:
-        return connected(name, PORT, patience)
+    def client(
+        self, name: str, *, patience: float = 30.0, client_id: str = "simulated"
+    ) -> AbstractAsyncContextManager[Client]:
+        return connected(name, PORT, patience, client_id)

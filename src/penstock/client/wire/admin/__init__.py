@@ -11,6 +11,7 @@
         admin.cluster.describe()
         admin.log_dirs.describe()
         admin.log_dirs.move(1, {TopicPartition("orders", 0): "/data/disk-2"})
+        admin.quotas.alter({"user": "alice"}, {"producer_byte_rate": 1_000_000})
 
 Results are plain frozen dataclasses. A refusal of a broker is a `KafkaError`; a request that cannot be sent or answered
 is a `ClientError`.
@@ -24,6 +25,7 @@ from penstock.client.wire.admin.cluster import ClusterGroup
 from penstock.client.wire.admin.configs import Configs, ResourceType
 from penstock.client.wire.admin.groups import Groups
 from penstock.client.wire.admin.log_dirs import LogDirs
+from penstock.client.wire.admin.quotas import Quotas
 from penstock.client.wire.admin.reassignments import Reassignments
 from penstock.client.wire.admin.topics import Topics
 from penstock.client.wire.admin.transactions import Transactions
@@ -43,6 +45,7 @@ class Admin:
         self.transactions = Transactions(self._cluster)
         self.cluster = ClusterGroup(self._cluster)
         self.log_dirs = LogDirs(self._cluster)
+        self.quotas = Quotas(self._cluster)
 
     def __enter__(self) -> Admin:
         return self

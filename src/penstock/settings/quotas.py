@@ -1,0 +1,29 @@
+"""Settings of client quotas. The quotas themselves are metadata of the cluster: see AlterClientQuotas."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.settings.definition import Type, at_least, setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuotaSettings:
+    quota_window_num: int = setting(
+        Type.INT,
+        11,
+        at_least(1),
+        "How many samples the rate of a client is measured over: one of them is being filled.",
+    )
+    quota_window_size_seconds: int = setting(
+        Type.INT,
+        1,
+        at_least(1),
+        "The length of a sample. It is also the longest time that a client is throttled for its share of request time.",
+    )
+    controller_quota_window_num: int = setting(
+        Type.INT, 11, at_least(1), "How many samples' worth of partitions a client may create or delete at once."
+    )
+    controller_quota_window_size_seconds: int = setting(
+        Type.INT, 1, at_least(1), "The length of a sample of controller mutations."
+    )
