@@ -130,7 +130,6 @@ WITHOUT_MESSAGES = (
 )
 MISSING = {
     "authentication": ("Sasl", "Scram"),
-    "quotas of clients": ("Quotas",),
     "metrics pushed by clients (KIP-714)": ("Telemetry",),
 }
 

@@ -33,8 +33,10 @@ class ProduceRun:
         """Handle the requests from `position` on, for as long as they continue what the connection sent last. Returns
         where they end: `position` itself if there are fewer than two such requests."""
         target: Target | None = connection.produce_target  # type: ignore[assignment]  # set by `produce_plain` alone
+        metered = connection.metered
         # Each request of a client with quotas is counted by itself.
-        if target is None or connection.is_metered or not self._may_append(target.replica):
+        is_limited = metered is not None and metered.limits.is_limited
+        if target is None or is_limited or not self._may_append(target.replica):
             return position
         version, prefix, prefix_end, replica, pack_reply, reply_length, middle, last = target
         settings = replica.log.settings

@@ -104,7 +104,6 @@ class Connection(asyncio.BufferedProtocol):
         self._muted_by: Reply | None = None
         self.produce_target: object = None  # target of the last plain produce request; only its handler knows the type
         self.metered: MeteredClient | None = None  # while quotas are set: the client, and its limits
-        self.is_metered = False  # whether it has any
         self._throttled: asyncio.TimerHandle | None = None
         self._write_paused = False
         self._is_held = False

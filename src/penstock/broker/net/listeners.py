@@ -66,7 +66,6 @@ class Listeners:
         for listener in self.of_brokers:
             for connection in listener.connections:
                 connection.metered = None
-                connection.is_metered = False
                 connection.produce_target = None
 
     def hang_up(self) -> None:

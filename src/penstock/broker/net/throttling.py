@@ -77,10 +77,9 @@ class Throttling:
             end += max(0, _read_size(frame, CLIENT_ID_AT)[0])
         client, principal = frame[CLIENT_ID_AT:end], principal_of(connection)
         metered = connection.metered
-        if metered is None or metered.client != client or metered.principal is not principal:
+        if metered is None or metered.client != client or metered.principal != principal:
             limits = self.quotas.limits_of(principal.name, str(client[2:], "utf-8", "replace"))
             connection.metered = metered = MeteredClient(bytes(client), principal, limits)
-            connection.is_metered = limits.is_limited
             connection.produce_target = None  # requests of the other client must not be handled as a run
         return metered.limits
 
