@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 
+from penstock.broker.apis.produce_run import ProduceRun
 from penstock.broker.net import throttling
+from penstock.broker.net.connection import Connection
+from penstock.broker.net.throttling import Throttling
 from penstock.model.errors import ErrorCode
+from penstock.protocol.frames import encode_request
 from penstock.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasRequestEntryData,
@@ -21,6 +25,7 @@ from penstock.protocol.messages.create_topics import CreatableTopic, CreateTopic
 from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from penstock.protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 from penstock.protocol.messages.metadata import MetadataRequest
+from penstock.quotas.client_quotas import ClientLimits
 from penstock.simulator.client import Client, Lost
 from penstock.simulator.stories.broker_world import BrokerWorld
 from penstock.simulator.twins.loop import SimulatedLoop, simulate
@@ -110,8 +115,6 @@ def test_acks_0_is_muted_without_an_answer() -> None:
 
 
 def unanswered(request: Any) -> bytes:
-    from penstock.protocol.frames import encode_request
-
     return bytes(encode_request(request, PLAIN, 77, "slow"))
 
 
@@ -150,17 +153,76 @@ def test_a_pipelining_producer_is_metered_from_the_moment_the_quota_is_set() -> 
     play(story)
 
 
-def test_what_a_busy_producer_gets_is_its_quota() -> None:
-    async def story(world: BrokerWorld, loop: SimulatedLoop) -> None:
-        async with world.client(client_id="busy") as busy:
-            await set_quota(busy, {"user": None}, producer_byte_rate=RATE)
-            sent, began = 0, loop.time()
-            while loop.time() - began < 120:
-                await produce(busy, 400)
-                sent += 400
-            assert 0.7 * RATE * 120 < sent < RATE * 131
+class QuotaIsKept(Exception):
+    """The law: however a client sends, it gets its rate over any long time, and a window in advance, and no more."""
 
-    play(story)
+
+def busy_producer(world: BrokerWorld, loop: SimulatedLoop) -> Awaitable[None]:
+    """Sends twenty requests at once, whenever the last ones are answered, also before it has a quota."""
+
+    async def story() -> None:
+        frames = b"".join(
+            unanswered(produce_request("t", records_of(500), acks=1)).replace(b"slow", b"busy") for _ in range(20)
+        )
+
+        async def burst(client: Client) -> int:
+            client.write(frames)
+            for _ in range(20):
+                await client.receive_frame()
+            return len(frames)
+
+        async with world.client(client_id="busy", patience=120) as busy, world.client() as admin:
+            await burst(busy)
+            await set_quota(admin, {"user": None}, producer_byte_rate=RATE)
+            sent, began = 0, loop.time()
+            while loop.time() - began < 60 and sent < 1_000_000:
+                sent += await burst(busy)
+            # The window in advance, and the last burst may have just begun.
+            if sent > RATE * (loop.time() - began + 11) + len(frames):
+                raise QuotaIsKept(f"{sent} bytes in {loop.time() - began:.0f} s")
+            assert sent > 0.4 * RATE * 60, "and it is not starved"
+
+    return story()
+
+
+def test_what_a_busy_producer_gets_is_its_quota() -> None:
+    play(busy_producer)
+
+
+def unmetered_runs(patch: pytest.MonkeyPatch) -> None:
+    original = ProduceRun.handle
+
+    def handle(self: ProduceRun, connection: Connection, *arguments: Any) -> int:
+        metered, connection.metered = connection.metered, None
+        try:
+            return original(self, connection, *arguments)
+        finally:
+            connection.metered = metered
+
+    patch.setattr(ProduceRun, "handle", handle)
+
+
+def not_muted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Connection, "throttle", lambda self, throttle_ms: None)
+
+
+def limits_ignored(patch: pytest.MonkeyPatch) -> None:
+    original = Throttling.limits_of
+
+    def limits_of(self: Throttling, connection: Connection, frame: memoryview) -> Any:
+        original(self, connection, frame)
+        return ClientLimits(None, None, None)
+
+    patch.setattr(Throttling, "limits_of", limits_of)
+
+
+@pytest.mark.parametrize("sabotage", [unmetered_runs, not_muted, limits_ignored])
+def test_a_broken_broker_breaks_the_law(
+    sabotage: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sabotage(monkeypatch)
+    with pytest.raises(QuotaIsKept):
+        play(busy_producer)
 
 
 def test_a_throttled_fetch_is_empty_and_costs_nothing() -> None:
