@@ -17,6 +17,7 @@ from penstock.model.topics import METADATA_TOPIC
 from penstock.protocol.apis import API, ApiKey
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages import (
+    alter_client_quotas,
     alter_configs,
     alter_replica_log_dirs,
     create_partitions,
@@ -39,6 +40,7 @@ from penstock.protocol.messages import (
     produce as produce_messages,
 )
 from penstock.protocol.messages.add_raft_voter import AddRaftVoterRequest
+from penstock.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
 from penstock.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -48,6 +50,7 @@ from penstock.protocol.messages.api_versions import ApiVersionsRequest
 from penstock.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from penstock.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from penstock.protocol.messages.describe_acls import DescribeAclsRequest
+from penstock.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from penstock.protocol.messages.describe_cluster import DescribeClusterRequest
 from penstock.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -346,6 +349,16 @@ REQUESTS: dict[ApiKey, Callable[[Asked, int], Message]] = {
     ApiKey.ADD_RAFT_VOTER: lambda asked, version: AddRaftVoterRequest(voter_id=999, timeout_ms=1000),
     ApiKey.REMOVE_RAFT_VOTER: lambda asked, version: RemoveRaftVoterRequest(voter_id=999),
     ApiKey.DESCRIBE_ACLS: lambda asked, version: DescribeAclsRequest(resource_type_filter=1, operation=1),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: lambda asked, version: DescribeClientQuotasRequest(),
+    ApiKey.ALTER_CLIENT_QUOTAS: lambda asked, version: AlterClientQuotasRequest(
+        entries=[
+            alter_client_quotas.AlterClientQuotasRequestEntryData(
+                entity=[alter_client_quotas.EntityData(entity_type="user", entity_name=asked.topic)],
+                ops=[alter_client_quotas.OpData(key="producer_byte_rate", value=1e9)],
+            )
+        ],
+        validate_only=True,
+    ),
     ApiKey.CREATE_ACLS: lambda asked, version: CreateAclsRequest(creations=[AclCreation(resource_name=asked.topic)]),
     ApiKey.DELETE_ACLS: lambda asked, version: DeleteAclsRequest(filters=[DeleteAclsFilter()]),
     **coordinator_requests.REQUESTS,
