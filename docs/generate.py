@@ -31,6 +31,7 @@ from penstock.settings.network import NetworkSettings
 from penstock.settings.node import BROKER_SETTINGS
 from penstock.settings.observability import ObservabilitySettings
 from penstock.settings.quorum import QuorumSettings
+from penstock.settings.quotas import QuotaSettings
 from penstock.settings.replication import ReplicationSettings
 from penstock.settings.sasl import SaslSettings
 from penstock.settings.topic import TOPIC_SETTINGS
@@ -47,6 +48,7 @@ NODE_SECTIONS = (
     ("Replication", ReplicationSettings),
     ("Consumer groups", GroupSettings),
     ("Transactions", TransactionSettings),
+    ("Quotas of clients", QuotaSettings),
     ("Metrics and the node's own log", ObservabilitySettings),
 )
 SCOPES = {
@@ -131,7 +133,6 @@ WITHOUT_MESSAGES = (
 )
 MISSING = {
     "authentication": ("Sasl", "Scram"),
-    "quotas of clients": ("Quotas",),
     "metrics pushed by clients (KIP-714)": ("Telemetry",),
 }
 

@@ -18,6 +18,7 @@ from penstock.model.topics import METADATA_TOPIC
 from penstock.protocol.apis import API, ApiKey
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages import (
+    alter_client_quotas,
     alter_configs,
     alter_replica_log_dirs,
     create_partitions,
@@ -40,6 +41,7 @@ from penstock.protocol.messages import (
     produce as produce_messages,
 )
 from penstock.protocol.messages.add_raft_voter import AddRaftVoterRequest
+from penstock.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
 from penstock.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -54,6 +56,7 @@ from penstock.protocol.messages.create_acls import AclCreation, CreateAclsReques
 from penstock.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from penstock.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from penstock.protocol.messages.describe_acls import DescribeAclsRequest
+from penstock.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from penstock.protocol.messages.describe_cluster import DescribeClusterRequest
 from penstock.protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
 from penstock.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
@@ -378,6 +381,16 @@ REQUESTS: dict[ApiKey, Callable[[Asked, int], Message]] = {
     ApiKey.RENEW_DELEGATION_TOKEN: lambda asked, version: RenewDelegationTokenRequest(hmac=b"x"),
     ApiKey.EXPIRE_DELEGATION_TOKEN: lambda asked, version: ExpireDelegationTokenRequest(hmac=b"x"),
     ApiKey.DESCRIBE_DELEGATION_TOKEN: lambda asked, version: DescribeDelegationTokenRequest(owners=None),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: lambda asked, version: DescribeClientQuotasRequest(),
+    ApiKey.ALTER_CLIENT_QUOTAS: lambda asked, version: AlterClientQuotasRequest(
+        entries=[
+            alter_client_quotas.AlterClientQuotasRequestEntryData(
+                entity=[alter_client_quotas.EntityData(entity_type="user", entity_name=asked.topic)],
+                ops=[alter_client_quotas.OpData(key="producer_byte_rate", value=1e9)],
+            )
+        ],
+        validate_only=True,
+    ),
     **coordinator_requests.REQUESTS,
 }
 

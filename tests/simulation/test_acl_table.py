@@ -23,6 +23,7 @@ from penstock.protocol.messages import (
     add_partitions_to_txn,
     add_raft_voter,
     allocate_producer_ids,
+    alter_client_quotas,
     alter_configs,
     alter_partition,
     alter_partition_reassignments,
@@ -44,6 +45,7 @@ from penstock.protocol.messages import (
     delete_records,
     delete_topics,
     describe_acls,
+    describe_client_quotas,
     describe_cluster,
     describe_configs,
     describe_groups,
@@ -433,6 +435,19 @@ BROKER_ROWS = [
     row(alter_partition_reassignments.AlterPartitionReassignmentsRequest(), (ALTER, CLUSTER, C)),
     row(update_features.UpdateFeaturesRequest(validate_only=True), (ALTER, CLUSTER, C)),
     row(unregister_broker.UnregisterBrokerRequest(broker_id=99), (ALTER, CLUSTER, C)),
+    row(describe_client_quotas.DescribeClientQuotasRequest(), (DESCRIBE_CONFIGS, CLUSTER, C)),
+    row(
+        alter_client_quotas.AlterClientQuotasRequest(
+            entries=[
+                alter_client_quotas.AlterClientQuotasRequestEntryData(
+                    entity=[alter_client_quotas.EntityData(entity_type="user", entity_name="bob")],
+                    ops=[alter_client_quotas.OpData(key="producer_byte_rate", value=1e9)],
+                )
+            ],
+            validate_only=True,
+        ),
+        (ALTER_CONFIGS, CLUSTER, C),
+    ),
     row(describe_user_scram_credentials.DescribeUserScramCredentialsRequest(), (DESCRIBE, CLUSTER, C)),
     row(
         alter_user_scram_credentials.AlterUserScramCredentialsRequest(

@@ -33,6 +33,7 @@ from penstock.broker.net.audit import Audit
 from penstock.broker.net.listeners import Listeners
 from penstock.broker.net.peers import PeerFailed, Peers
 from penstock.broker.net.router import Router
+from penstock.broker.net.throttling import Throttling
 from penstock.broker.partitions.replica import Wakeups
 from penstock.io.environment import Environment
 from penstock.metadata.delta import MetadataDelta
@@ -92,12 +93,14 @@ class Node:
         self.authentications = ListenerAuthentications(
             settings, loop=loop, clock=environment.clock, randomness=environment.randomness, image=lambda: self.image
         )
+        self._throttling = Throttling(settings, loop.time)
         self.listeners = Listeners(
             self.settings,
             loop=loop,
             after_read=self._wakeups.run,
             plain_latency=self._counters.requests.produce,
             gates_of=self.authentications.gates_of,
+            throttling=self._throttling,
         )
         self._metrics_endpoint = MetricsEndpoint(
             settings.metrics_endpoint, loop, self._counters.loop_lag, self._collect
@@ -157,6 +160,7 @@ class Node:
         self._neighbourhood.look_around(self.image)
         self._controller_changed()
         self._apply_dynamic_settings()
+        self._apply_quotas()
         await self.listeners.serve(self.listeners.of_controllers)
         await self._metrics_endpoint.open()
         if settings.is_broker:
@@ -227,6 +231,7 @@ class Node:
             router=router,
             listeners=self.listeners,
             clock=self._environment.clock,
+            throttling=self._throttling,
         )
 
     def _new_broker(self, controller_router: Router, incarnation_id: Uuid) -> BrokerRole:
@@ -244,6 +249,7 @@ class Node:
             wakeups=self._wakeups,
             counters=self._counters,
             authorizer=self._authorizer,
+            throttling=self._throttling,
             fail=self._fail,
         )
 
@@ -276,6 +282,8 @@ class Node:
             self._acls.change(delta.added_acls.values(), delta.removed_acls.values())
         if any(resource.type == ResourceType.BROKER for resource in delta.changed_configs):
             self._apply_dynamic_settings()
+        if delta.quotas_changed:
+            self._apply_quotas()
         if self.broker is not None:
             self.broker.committed(delta)
         if self.controller is not None:
@@ -297,6 +305,10 @@ class Node:
         cluster = self.image.config(ResourceType.BROKER, "")
         self.settings.set_dynamic(cluster, self.image.config(ResourceType.BROKER, str(self.settings.static.node_id)))
         self.listeners.settings_changed()
+
+    def _apply_quotas(self) -> None:
+        self._throttling.set(self.image.client_quotas)
+        self.listeners.quotas_changed()
 
     # -- upkeep -----------------------------------------------------------------------------------------------------
 
@@ -326,6 +338,7 @@ class Node:
             listeners=self.listeners,
             authentications=self.authentications.counts,
             quorum=self.quorum,
+            throttling=self._throttling,
         )
         if self.broker is None or not self.broker.is_serving:
             return await collect(node)

@@ -20,6 +20,7 @@ from penstock.cli import (
     log_dirs,
     pipeline,
     produce,
+    quotas,
     server,
     spark,
     tokens,
@@ -74,6 +75,7 @@ def application() -> Any:
     app.add_typer(acls.app, name="acls", rich_help_panel="Use")
     app.add_typer(users.app, name="users", rich_help_panel="Use")
     app.add_typer(tokens.app, name="tokens", rich_help_panel="Use")
+    app.add_typer(quotas.app, name="quotas", rich_help_panel="Use")
     app.add_typer(pipeline.app, name="pipeline", rich_help_panel="Use")
     app.add_typer(spark.app, name="spark", rich_help_panel="Use")
     app.command("top", rich_help_panel="Look")(top.top)

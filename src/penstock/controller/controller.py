@@ -16,6 +16,7 @@ from collections.abc import Callable, Container, Sequence
 from penstock.controller import acls, leaders
 from penstock.controller.alter_partition import alter_partition
 from penstock.controller.brokers import BrokerHandlers
+from penstock.controller.client_quotas import alter_client_quotas
 from penstock.controller.configs import ConfigHandlers
 from penstock.controller.controllers import register_controller
 from penstock.controller.directories import assign_replicas_to_dirs
@@ -30,7 +31,7 @@ from penstock.controller.reassignments import alter_partition_reassignments, lis
 from penstock.controller.result import Result, Unfinished
 from penstock.controller.scram import alter_user_scram_credentials
 from penstock.controller.tokens import TokenHandlers
-from penstock.controller.topics import TopicHandlers
+from penstock.controller.topics import Charge, TopicHandlers, free_of_charge
 from penstock.controller.view import ClusterView
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
@@ -40,6 +41,7 @@ from penstock.model.ids import Uuid
 from penstock.model.ownership import owned_by_loop
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from penstock.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
 from penstock.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from penstock.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from penstock.protocol.messages.alter_partition_reassignments import (
@@ -194,21 +196,28 @@ class Controller:
     # -- handlers ------------------------------------------------------------------------------------------------------
 
     def create_topics(
-        self, request: CreateTopicsRequest, describable: Container[str] | None = None
+        self,
+        request: CreateTopicsRequest,
+        describable: Container[str] | None = None,
+        charge: Charge = free_of_charge,
     ) -> Result[CreateTopicsResponse]:
-        topics = self._topics()
+        topics = self._topics(charge)
         result = topics.create_topics(request, describable)
         self._placement = topics.placement if result.records else self._placement
         return result
 
-    def create_partitions(self, request: CreatePartitionsRequest) -> Result[CreatePartitionsResponse]:
-        topics = self._topics()
+    def create_partitions(
+        self, request: CreatePartitionsRequest, charge: Charge = free_of_charge
+    ) -> Result[CreatePartitionsResponse]:
+        topics = self._topics(charge)
         result = topics.create_partitions(request)
         self._placement = topics.placement if result.records else self._placement
         return result
 
-    def delete_topics(self, request: DeleteTopicsRequest) -> Result[DeleteTopicsResponse]:
-        return self._topics().delete_topics(request)
+    def delete_topics(
+        self, request: DeleteTopicsRequest, charge: Charge = free_of_charge
+    ) -> Result[DeleteTopicsResponse]:
+        return self._topics(charge).delete_topics(request)
 
     def incremental_alter_configs(
         self, request: IncrementalAlterConfigsRequest
@@ -223,6 +232,9 @@ class Controller:
 
     def delete_acls(self, request: DeleteAclsRequest) -> Result[DeleteAclsResponse]:
         return acls.delete_acls(self.image, request)
+
+    def alter_client_quotas(self, request: AlterClientQuotasRequest) -> Result[AlterClientQuotasResponse]:
+        return alter_client_quotas(self.image, request)
 
     def update_features(self, request: UpdateFeaturesRequest) -> Result[UpdateFeaturesResponse]:
         own_minimum = self._static.topic_defaults.min_insync_replicas
@@ -300,11 +312,13 @@ class Controller:
 
     # -- handler objects -----------------------------------------------------------------------------------------------
 
-    def _topics(self) -> TopicHandlers:
+    def _topics(self, charge: Charge) -> TopicHandlers:
         if self._placement is None:
             self._placement = Placement(sum(len(topic.partitions) for topic in self.image.topics))
         placement = self._placement.copy()
-        return TopicHandlers(self.image, self.settings, self.layers, new_id=self._new_id, placement=placement)
+        return TopicHandlers(
+            self.image, self.settings, self.layers, new_id=self._new_id, placement=placement, charge=charge
+        )
 
     def _configs(self) -> ConfigHandlers:
         return ConfigHandlers(self._view(), self._static, self.settings.topic_defaults)

@@ -32,6 +32,7 @@ from penstock.protocol.messages.metadata_records import (
     AccessControlEntryRecord,
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     DelegationTokenRecord,
     FeatureLevelRecord,
@@ -51,6 +52,7 @@ from penstock.protocol.messages.metadata_records import (
     UnregisterBrokerRecord,
     UserScramCredentialRecord,
 )
+from penstock.quotas.entity import Entity, entity_of
 from penstock.security.acls import Acl
 from penstock.security.credentials import ScramCredential, ScramMechanism, ScramUser
 from penstock.security.principal import parse_principal
@@ -79,6 +81,7 @@ class MetadataDelta:
         # An ACL created and deleted within the delta is in neither.
         self.added_acls: dict[Uuid, Acl] = {}
         self.removed_acls: dict[Uuid, Acl] = {}
+        self.quotas_changed = False
 
         self._features = image.features
         self._brokers = image.brokers
@@ -86,6 +89,7 @@ class MetadataDelta:
         self._configs: dict[ConfigResource, Mapping[str, str]] | None = None
         self._acl_entries: dict[Uuid, Acl] | None = None
         self._acl_ids: dict[Acl, Uuid] = {}
+        self._quotas: dict[Entity, Mapping[str, float]] | None = None
         self._next_producer_id = image.next_producer_id
         self._scram_credentials = image.scram_credentials
         self._delegation_tokens = image.delegation_tokens
@@ -126,6 +130,7 @@ class MetadataDelta:
             topics=topics,
             configs=self.image.configs if self._configs is None else self._configs,
             acls=self.image.acls if self._acl_entries is None else AclsImage(self._acl_entries, self._acl_ids),
+            client_quotas=self.image.client_quotas if self._quotas is None else self._quotas,
             next_producer_id=self._next_producer_id,
             scram_credentials=self._scram_credentials,
             delegation_tokens=self._delegation_tokens,
@@ -367,6 +372,23 @@ class MetadataDelta:
             self._acl_ids = dict(self.image.acls.ids)
         return self._acl_entries
 
+    # -- quotas ------------------------------------------------------------------------------------------------------
+
+    def _client_quota(self, record: ClientQuotaRecord) -> None:
+        if self._quotas is None:
+            self._quotas = dict(self.image.client_quotas)
+        entity = entity_of((part.entity_type, part.entity_name) for part in record.entity)
+        values = dict(self._quotas.get(entity, {}))
+        if record.remove:
+            values.pop(record.key, None)
+        else:
+            values[record.key] = record.value
+        if values:
+            self._quotas[entity] = values
+        else:
+            self._quotas.pop(entity, None)
+        self.quotas_changed = True
+
     def _nothing(self, record: NoOpRecord) -> None:
         """A record that only advances the log."""
 
@@ -374,6 +396,7 @@ class MetadataDelta:
         AccessControlEntryRecord: _add_acl,
         BrokerRegistrationChangeRecord: _change_broker,
         ClearElrRecord: _clear_elr,
+        ClientQuotaRecord: _client_quota,
         ConfigRecord: _config,
         DelegationTokenRecord: _delegation_token,
         FeatureLevelRecord: _feature_level,

@@ -19,13 +19,16 @@ from penstock.metadata.partition import Partition
 from penstock.metadata.topics import TopicsImage
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages.metadata_records import (
+    ClientQuotaRecord,
     ConfigRecord,
     DelegationTokenRecord,
+    EntityData,
     FeatureLevelRecord,
     ProducerIdsRecord,
     TopicRecord,
     UserScramCredentialRecord,
 )
+from penstock.quotas.entity import Entity, Quotas, order
 from penstock.security.credentials import ScramCredential, ScramUser
 from penstock.security.tokens import DelegationToken
 
@@ -60,6 +63,7 @@ class MetadataImage:
     topics: TopicsImage = field(default_factory=TopicsImage)
     configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=dict)
     acls: AclsImage = field(default_factory=AclsImage)
+    client_quotas: Quotas = field(default_factory=dict)
     next_producer_id: int = 0
     scram_credentials: Mapping[ScramUser, ScramCredential] = field(default_factory=dict)
     delegation_tokens: Mapping[str, DelegationToken] = field(default_factory=dict)
@@ -98,10 +102,17 @@ class MetadataImage:
         for resource in sorted(self.configs):
             for name, value in sorted(self.configs[resource].items()):
                 yield ConfigRecord(resource_type=resource.type, resource_name=resource.name, name=name, value=value)
-        for acl_id in sorted(self.acls.entries):
-            yield self.acls.entries[acl_id].to_record(acl_id)
         if self.next_producer_id:
             yield ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=self.next_producer_id)
+        yield from self._records_of_clients()
+
+    def _records_of_clients(self) -> Iterator[Message]:
+        """Who they are, what they may do, and how much."""
+        for acl_id in sorted(self.acls.entries):
+            yield self.acls.entries[acl_id].to_record(acl_id)
+        for entity in sorted(self.client_quotas, key=order):
+            for key, quota in sorted(self.client_quotas[entity].items()):
+                yield quota_record(entity, key, quota)
         for user in sorted(self.scram_credentials):
             yield scram_record(user, self.scram_credentials[user])
         for token_id in sorted(self.delegation_tokens):
@@ -118,6 +129,7 @@ class MetadataImage:
                 "topics",
                 "configs",
                 "acls",
+                "client_quotas",
                 "next_producer_id",
                 "scram_credentials",
                 "delegation_tokens",
@@ -148,6 +160,16 @@ def token_record(token: DelegationToken) -> DelegationTokenRecord:
         max_timestamp=token.max_at_ms,
         expiration_timestamp=token.expires_at_ms,
         token_id=token.token_id,
+    )
+
+
+def quota_record(entity: Entity, key: str, value: float | None) -> ClientQuotaRecord:
+    """The record that sets a quota; None removes it."""
+    return ClientQuotaRecord(
+        entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+        key=key,
+        value=value or 0.0,
+        remove=value is None,
     )
 
 

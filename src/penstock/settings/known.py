@@ -16,7 +16,7 @@ alter.config.policy.class.name
 alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
 background.threads client.quota.callback.class config.providers
 controller.performance.always.log.threshold.ms controller.performance.sample.period.ms
-controller.quota.window.num controller.quota.window.size.seconds controller.socket.timeout.ms
+controller.socket.timeout.ms
 create.topic.policy.class.name delete.records.purgatory.purge.interval.requests
 fetch.purgatory.purge.interval.requests follower.fetch.last.tiered.offset.enable
 group.consumer.assignor.offload.enable
@@ -26,8 +26,7 @@ kafka.metrics.polling.interval.secs kafka.metrics.reporters
 log.initial.task.delay.ms max.connection.creation.rate metric.reporters
 metrics.num.samples metrics.recording.level metrics.sample.window.ms num.io.threads num.network.threads
 num.recovery.threads.per.data.dir num.replica.fetchers principal.builder.class
-producer.purgatory.purge.interval.requests quota.window.num quota.window.size.seconds
-replication.quota.window.num
+producer.purgatory.purge.interval.requests replication.quota.window.num
 replication.quota.window.size.seconds security.inter.broker.protocol security.providers
 share.fetch.purgatory.purge.interval.requests socket.connection.setup.timeout.max.ms
 socket.connection.setup.timeout.ms telemetry.max.bytes
@@ -62,9 +61,10 @@ _PROTECTIONS: Final = {
     "ssl.": "TLS",
     "security.inter.broker.protocol": "encryption or authentication between brokers",
     "principal.builder.class": "authentication",
-    "client.quota.callback.class": "quotas of clients",
-    "quota.producer.default": "quotas of clients",
-    "quota.consumer.default": "quotas of clients",
+    "client.quota.callback.class": "a quota callback in Java",
+    # Kafka had these before 4.0. They are quotas of the default client id now.
+    "quota.producer.default": "a default quota, which is set with AlterClientQuotas",
+    "quota.consumer.default": "a default quota, which is set with AlterClientQuotas",
     "create.topic.policy.class.name": "a policy in Java",
     "alter.config.policy.class.name": "a policy in Java",
     "remote.log.storage.system.enable": "tiered storage",

@@ -6,7 +6,7 @@ value, which is passed to the components that need it.
 
 A property that only Kafka uses, or an unknown one, does not stop the node: such files are shared with other software.
 It causes a line in `notices`, which the node logs at start. A property that would leave the cluster less safe than its
-operator believes (an authorizer, TLS, SASL, quotas, tiered storage) is refused instead.
+operator believes (an authorizer, TLS, SASL, tiered storage) is refused instead.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from penstock.settings.network import NetworkSettings
 from penstock.settings.observability import ObservabilitySettings
 from penstock.settings.properties import parse_properties
 from penstock.settings.quorum import QuorumSettings
+from penstock.settings.quotas import QuotaSettings
 from penstock.settings.replication import ReplicationSettings
 from penstock.settings.sasl import (
     SASL_PROTOCOLS,
@@ -54,6 +55,7 @@ class NodeSettings(
     TransactionSettings,
     AclSettings,
     SaslSettings,
+    QuotaSettings,
     ObservabilitySettings,
 ):
     """All settings of a node; a component takes the base class with the settings it needs."""

@@ -147,7 +147,7 @@ def test_dynamic_settings_lie_over_static_ones() -> None:
         ({"ssl_keystore_location": "/etc/keys.jks"}, "ssl.keystore.location asks for TLS"),
         ({"listener_name_plaintext_ssl_client_auth": "required"}, "asks for TLS"),
         ({"remote_log_storage_system_enable": "true"}, "asks for tiered storage"),
-        ({"client_quota_callback_class": "org.example.Quotas"}, "asks for quotas of clients"),
+        ({"client_quota_callback_class": "org.example.Quotas"}, "asks for a quota callback in Java"),
         ({"advertised_listeners": "PLAINTEXT://0.0.0.0:1"}, "nonroutable"),
         ({"advertised_listeners": "OTHER://a:1"}, "No security protocol"),
         ({"inter_broker_listener_name": "OTHER"}, "inter.broker.listener.name must be a listener name"),

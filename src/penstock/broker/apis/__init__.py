@@ -9,6 +9,7 @@ from penstock.broker.apis import (
     add_offsets_to_txn,
     add_partitions_to_txn,
     add_raft_voter,
+    alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,
     alter_replica_log_dirs,
@@ -25,6 +26,7 @@ from penstock.broker.apis import (
     delete_records,
     delete_topics,
     describe_acls,
+    describe_client_quotas,
     describe_cluster,
     describe_configs,
     describe_delegation_token,
@@ -101,9 +103,10 @@ ADMIN_APIS: tuple[Api[AdminServices], ...] = (
     list_partition_reassignments, unregister_broker, add_raft_voter, remove_raft_voter, describe_acls, create_acls,
     delete_acls, sasl_handshake, sasl_authenticate, describe_user_scram_credentials, alter_user_scram_credentials,
     create_delegation_token, renew_delegation_token, expire_delegation_token, describe_delegation_token,
+    alter_client_quotas,
 )  # fmt: skip
 # APIs that only a broker serves, with the same services.
-BROKER_ADMIN_APIS: tuple[Api[AdminServices], ...] = (list_config_resources,)
+BROKER_ADMIN_APIS: tuple[Api[AdminServices], ...] = (list_config_resources, describe_client_quotas)
 
 BROKER_APIS: tuple[Api[Never], ...] = (
     *PRODUCE_APIS, *FETCH_APIS, *LOG_APIS, *CLUSTER_APIS, *GROUP_APIS, *TRANSACTION_APIS, *ADMIN_APIS,

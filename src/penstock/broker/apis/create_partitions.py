@@ -15,6 +15,7 @@ from penstock.protocol.messages.create_partitions import (
 from penstock.security.authorizer import Operation, topic_resource
 
 VERSIONS = (0, 3)
+STRICT_QUOTA_SINCE = 3  # older versions know no error for an exceeded quota
 
 
 def handle(
@@ -36,12 +37,13 @@ def handle(
             timeout_ms=message.timeout_ms,
             validate_only=message.validate_only,
         )
-        result = controller.create_partitions(asked)
+        result = charge.told(controller.create_partitions(asked, charge=charge.take))
         result.response.results += [
             CreatePartitionsTopicResult(name=name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, error_message=None)
             for name in sorted(forbidden)
         ]
         return result
 
+    charge = services.throttling.mutations(request, strict_since=STRICT_QUOTA_SINCE)
     services.forwarding.forward(request, create, refusal, about=(topic.name for topic in message.topics))
     return None

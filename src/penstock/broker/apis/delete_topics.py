@@ -6,6 +6,7 @@ from penstock.broker.apis.services import AdminServices
 from penstock.broker.net.request import Request
 from penstock.controller.controller import Controller
 from penstock.controller.result import Result
+from penstock.controller.topics import Charge
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import ZERO_UUID, Uuid, uuid_text
 from penstock.protocol.messages.delete_topics import (
@@ -16,6 +17,7 @@ from penstock.protocol.messages.delete_topics import (
 from penstock.security.authorizer import CLUSTER, Operation, topic_resource
 
 VERSIONS = (1, 6)
+STRICT_QUOTA_SINCE = 5  # older versions know no error for an exceeded quota
 
 
 def handle(services: AdminServices, request: Request, message: DeleteTopicsRequest) -> DeleteTopicsResponse | None:
@@ -33,16 +35,19 @@ def handle(services: AdminServices, request: Request, message: DeleteTopicsReque
             ]
         )
 
+    charge = services.throttling.mutations(request, strict_since=STRICT_QUOTA_SINCE)
     services.forwarding.forward(
         request,
-        lambda controller: _delete(controller, request, message),
+        lambda controller: charge.told(_delete(controller, request, message, charge.take)),
         refusal,
         about=[*message.topic_names, *(topic.name or uuid_text(topic.topic_id) for topic in message.topics)],
     )
     return None
 
 
-def _delete(controller: Controller, request: Request, message: DeleteTopicsRequest) -> Result[DeleteTopicsResponse]:
+def _delete(
+    controller: Controller, request: Request, message: DeleteTopicsRequest, charge: Charge
+) -> Result[DeleteTopicsResponse]:
     """Delete the topics that the client may delete. Of a topic it may not describe, it learns neither the name nor
     whether there is one."""
     topics = controller.image.topics
@@ -76,6 +81,6 @@ def _delete(controller: Controller, request: Request, message: DeleteTopicsReque
         topic_names=[name for name in message.topic_names if is_allowed(name, ZERO_UUID)],
         timeout_ms=message.timeout_ms,
     )
-    result = controller.delete_topics(asked)
+    result = controller.delete_topics(asked, charge)
     result.response.responses += forbidden
     return result

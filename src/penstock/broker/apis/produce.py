@@ -360,6 +360,7 @@ class Produce:
             self._check_unanswered()
             reply.complete([])
         elif reply.is_wanted:
+            self._request.settle(self._response)
             reply.complete(self._request.parts(self._response))
 
     def _failed(self, topic: str, answer: PartitionProduceResponse, error: KafkaError) -> None:

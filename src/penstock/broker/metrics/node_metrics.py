@@ -17,6 +17,7 @@ from penstock.broker.metrics import families as f
 from penstock.broker.metrics.counters import Counters
 from penstock.broker.metrics.exposition import Collected, Sample
 from penstock.broker.net.listeners import Listeners
+from penstock.broker.net.throttling import Throttling
 from penstock.io.clock import Clock
 from penstock.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Role, Unattached
 from penstock.settings.live import LiveSettings
@@ -40,6 +41,7 @@ class NodeSources:
     listeners: Listeners
     authentications: Mapping[str, AuthenticationCounts]
     quorum: MetadataQuorum
+    throttling: Throttling
 
 
 def requests(sources: NodeSources) -> Iterator[Collected]:

@@ -14,7 +14,8 @@ Theory of operation:
   it, because Kafka answers each connection in order. Fetch and rewritten Produce requests also mute the connection:
   no later frame is handled until they are answered. Produce with acks=all on a flushed topic does not mute, so that a
   pipelining producer keeps the disk busy. A connection with too many parked replies, or whose peer does not read, is
-  not read from: this is the back-pressure, and TCP carries it to the client.
+  not read from: this is the back-pressure, and TCP carries it to the client. Nor is that of a client that has exceeded
+  a quota (`throttle`).
 - A listener with SASL gives each connection a gate, which gets the frames until the client is authenticated. Until then
   frames are limited to `sasl.server.max.receive.size`, and a buffer grows only as bytes arrive.
 - Only Produce requests may be large. A decoded message without records can take fifty times the memory of its bytes, so
@@ -37,6 +38,7 @@ from penstock.security.principal import ANONYMOUS, Principal
 
 if TYPE_CHECKING:
     from penstock.broker.net.server import Listener
+    from penstock.broker.net.throttling import MeteredClient
 
 logger = logging.getLogger("penstock.connection")
 
@@ -121,6 +123,8 @@ class Connection(asyncio.BufferedProtocol):
         self._parked: deque[Reply] = deque()
         self._muted_by: Reply | None = None
         self.produce_target: object = None  # target of the last plain produce request; only its handler knows the type
+        self.metered: MeteredClient | None = None  # while quotas are set: the client, and its limits
+        self._throttled: asyncio.TimerHandle | None = None
         self._write_paused = False
         self._is_held = False
         self._is_ending = False
@@ -142,6 +146,8 @@ class Connection(asyncio.BufferedProtocol):
             if reply.on_lost is not None and reply.parts is None:
                 reply.on_lost()
         self._parked.clear()
+        if self._throttled is not None:
+            self._throttled.cancel()
         self._own = None
         self.listener.connection_closed(self)
 
@@ -186,7 +192,7 @@ class Connection(asyncio.BufferedProtocol):
         """The client has proved who it is. Whatever was decided for this connection before no longer holds."""
         self.principal = principal
         self.is_token_authenticated = by_token
-        self.produce_target = None
+        self.produce_target = self.metered = None
 
     def let_in(self, gate: Gate | None) -> None:
         """The client may send requests. `gate`: still handles the frames, because the session will end."""
@@ -246,12 +252,17 @@ class Connection(asyncio.BufferedProtocol):
             self._update_reading()
 
     def _check_held(self) -> None:
-        """Hold frames back while a request mutes the connection, too many are parked, or the peer does not read.
+        """Hold frames back while a request mutes the connection, too many are parked, the peer does not read, or the
+        client is throttled.
 
         A connection that is being closed handles no more frames.
         """
         self._is_held = (
-            self._muted_by is not None or self._write_paused or self._is_ending or len(self._parked) >= self._parked_max
+            self._muted_by is not None
+            or self._throttled is not None
+            or self._write_paused
+            or self._is_ending
+            or len(self._parked) >= self._parked_max
         )
 
     def _keep(self, view: memoryview, position: int, end: int) -> None:
@@ -337,6 +348,32 @@ class Connection(asyncio.BufferedProtocol):
             self._process(memoryview(self._own), self._filled)
         else:
             self._update_reading()
+
+    # -- quotas ---------------------------------------------------------------------------------------------------
+
+    @property
+    def is_throttled(self) -> bool:
+        return self._throttled is not None
+
+    def throttle(self, throttle_ms: int) -> None:
+        """Handle no further request for this long; replies still leave."""
+        if self.is_closed:
+            return
+        loop = self.listener.loop
+        until = loop.time() + throttle_ms / 1000
+        if self._throttled is not None:
+            if self._throttled.when() >= until:
+                return
+            self._throttled.cancel()
+        self._throttled = loop.call_at(until, self._end_throttling)
+        self._check_held()
+        if not self._processing:
+            self._update_reading()
+
+    def _end_throttling(self) -> None:
+        self._throttled = None
+        self._check_held()
+        self._go_on()
 
     # -- replies --------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from penstock.broker.net.connection import Connection, Gate
 from penstock.broker.net.latency import Latency
 from penstock.broker.net.server import ConnectionLimits, FrameHandler, Listener, RunHandler
+from penstock.broker.net.throttling import Throttling
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.messages import broker_registration
 from penstock.raft.voters import VoterEndpoint
@@ -33,6 +34,7 @@ class Listeners:
         after_read: Callable[[], None],
         plain_latency: Latency,
         gates_of: Callable[[Endpoint], Callable[[Connection], Gate] | None],
+        throttling: Throttling,
     ) -> None:
         """`after_read` runs after all requests of one read have been handled. `gates_of`: what makes the gates of a
         listener whose clients must authenticate themselves."""
@@ -41,6 +43,7 @@ class Listeners:
         self._loop = loop
         self._after_read = after_read
         self._plain_latency = plain_latency
+        self._throttling = throttling
         static = settings.static
         self.limits = ConnectionLimits(
             static.max_connections,
@@ -62,6 +65,12 @@ class Listeners:
         self.limits.per_address_max = settings.max_connections_per_ip
         self.limits.per_address_overrides = settings.connection_overrides
 
+    def quotas_changed(self) -> None:
+        for listener in self.of_brokers:
+            for connection in listener.connections:
+                connection.metered = None
+                connection.produce_target = None
+
     def hang_up(self) -> None:
         """Close the connections of all clients of the broker; they may reconnect.
 
@@ -74,14 +83,22 @@ class Listeners:
 
     async def open_brokers(self, handle: FrameHandler, handle_run: RunHandler) -> None:
         for endpoint in self._settings.static.broker_endpoints:
-            self.of_brokers.append(await self._open(endpoint, handle, handle_run))
+            throttle_ms = self._throttling.connection_throttle_ms
+            self.of_brokers.append(await self._open(endpoint, handle, handle_run, throttle_ms))
 
     async def open_controllers(self, handle: FrameHandler) -> None:
         if self._settings.static.is_controller:
             for endpoint in self._settings.static.controller_endpoints:
-                self.of_controllers.append(await self._open(endpoint, handle, _no_run))
+                # Without a quota on connections: nodes must always reach the quorum.
+                self.of_controllers.append(await self._open(endpoint, handle, _no_run, lambda host: 0))
 
-    async def _open(self, endpoint: Endpoint, handle: FrameHandler, handle_run: RunHandler) -> Listener:
+    async def _open(
+        self,
+        endpoint: Endpoint,
+        handle: FrameHandler,
+        handle_run: RunHandler,
+        connection_throttle_ms: Callable[[str], int],
+    ) -> Listener:
         settings = self._settings.now
         listener = Listener(
             endpoint.name,
@@ -95,6 +112,7 @@ class Listeners:
             parked_max=settings.queued_max_requests,
             socket_buffers=self._socket_buffers(),
             plain_latency=self._plain_latency,
+            connection_throttle_ms=connection_throttle_ms,
             receive_buffer=self._receive_buffer,
             new_gate=self._gates_of(endpoint),
         )

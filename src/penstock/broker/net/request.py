@@ -10,12 +10,12 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.broker.net.connection import Connection, Reply
 from penstock.io.files import Buffer
 from penstock.model.errors import ErrorCode, KafkaError
-from penstock.protocol.frames import response_parts
+from penstock.protocol.frames import response_parts, throttle_time_at
 from penstock.protocol.messages.envelope import EnvelopeResponse
 from penstock.security.authorizer import (
     CLUSTER,
@@ -27,6 +27,9 @@ from penstock.security.authorizer import (
     authorized_operations,
 )
 from penstock.security.principal import Principal
+
+if TYPE_CHECKING:
+    from penstock.broker.net.throttling import Meter
 
 logger = logging.getLogger("penstock.router")
 
@@ -45,6 +48,7 @@ class Request:
         "correlation_id",
         "frame",
         "may_be_forwarded",
+        "meter",
         "principal",
         "version",
     )
@@ -76,6 +80,7 @@ class Request:
         self.frame = frame
         self.client_host = client_host
         self.may_be_forwarded = may_be_forwarded
+        self.meter: Meter | None = None  # for a client with quotas
         self._authorizer = authorizer
 
     @property
@@ -113,7 +118,32 @@ class Request:
 
     def answer(self, response: Any) -> None:
         """Send the response; only from within the handler."""
+        self.settle(response)
         self.connection.send(self.parts(response))
+
+    def settle(self, response: Any) -> None:
+        """The request is answered: throttle a client that has exceeded a quota, and say so in the response."""
+        if self.meter is not None:
+            throttle_ms = self.meter.settle()
+            if throttle_ms > getattr(response, "throttle_time_ms", throttle_ms):
+                response.throttle_time_ms = throttle_ms
+
+    def throttle(self, throttle_ms: int) -> None:
+        """Handle no further request of the client for this long."""
+        self.connection.throttle(throttle_ms)
+
+    def _settle_encoded(self, data: bytes) -> bytes:
+        """Like `settle`, for the controller's response: its throttle time counts, too."""
+        position = throttle_time_at(self.api_key, self.version)
+        if position is None:
+            return data
+        (told_ms,) = _LENGTH.unpack_from(data, position)
+        if told_ms > 0:
+            self.throttle(told_ms)
+        throttle_ms = 0 if self.meter is None else self.meter.settle()
+        if throttle_ms <= told_ms:
+            return data
+        return data[:position] + _LENGTH.pack(throttle_ms) + data[position + _LENGTH.size :]
 
     def refuse(self, answer: Callable[[Any], None], error: KafkaError, response: Any) -> None:
         """Answer that the controller refused the whole request; `response` is the answer for a client."""
@@ -131,6 +161,7 @@ class Request:
             if not reply.is_wanted:
                 return
             try:
+                self.settle(response)
                 parts = self.parts(response)
             except Exception:
                 # A defect in the handler. The caller has other clients to answer; this one sees a closed connection.
@@ -147,6 +178,7 @@ class Request:
 
         def answer(data: bytes) -> None:
             if reply.is_wanted:
+                data = self._settle_encoded(data)
                 reply.complete([_LENGTH.pack(len(data)), data])
 
         return answer
@@ -163,6 +195,9 @@ class LocalRequest(Request):
 
     def answer(self, response: Any) -> None:
         self._done(response)
+
+    def throttle(self, throttle_ms: int) -> None:
+        """A node does not throttle itself."""
 
     def park(self, *, mute: bool = False, on_lost: Callable[[], None] | None = None) -> Callable[[Any], None]:
         return self._done
@@ -183,6 +218,9 @@ class EnvelopedRequest(Request):
     @property
     def is_token_authenticated(self) -> bool:
         return self._by_token
+
+    def throttle(self, throttle_ms: int) -> None:
+        """The broker throttles its client, when it reads the throttle time in the response."""
 
     def answer(self, response: Any) -> None:
         try:

@@ -22,6 +22,7 @@ from penstock.broker.net.connection import Connection
 from penstock.broker.net.latency import Latencies, Latency, now_ns
 from penstock.broker.net.long_answers import LongAnswers
 from penstock.broker.net.request import LocalRequest, Request
+from penstock.broker.net.throttling import Meter
 from penstock.model.errors import ErrorCode
 from penstock.protocol.apis import API, ApiKey
 from penstock.protocol.codec import MalformedMessage, decode_from
@@ -107,7 +108,9 @@ class Router:
         if response is not None:
             request.answer(response)
 
-    def handle_message(self, connection: Connection, view: memoryview, start: int, end: int) -> None:
+    def handle_message(
+        self, connection: Connection, view: memoryview, start: int, end: int, meter: Meter | None = None
+    ) -> None:
         frame = view[start:end]
         api_key, version, correlation_id = _read_start(frame)
         route = self.routes.get(api_key)
@@ -137,6 +140,7 @@ class Router:
             connection.peer_host,
             self._forwards,
         )
+        request.meter = meter
         try:
             response = route.handle(route.services, request, message)
             if isinstance(response, Generator):
@@ -144,8 +148,13 @@ class Router:
                 if response is None:
                     return
             if response is not None:
+                if meter is not None:
+                    request.settle(response)
                 connection.send(request.parts(response))
-            elif connection.latency is not None:  # neither answered nor parked: the client waits for no answer
+                return
+            if meter is not None:
+                meter.handled()
+            if connection.latency is not None:  # neither answered nor parked: the client waits for no answer
                 connection.latency.add(now_ns() - connection.since)
         except AuthorizerNotReady:
             logger.info("closing %s: the ACLs are not loaded yet", connection.peer_host)

@@ -22,6 +22,7 @@ FrameHandler = Callable[[Connection, memoryview, int, int], None]
 RunHandler = Callable[[Connection, memoryview, int, int], int]
 
 KEPT_BYTES_MAX = 16 * 1024 * 1024  # total size of receive buffers kept for the next large frame of their connections
+HELD_MAX = 1000  # connections above a quota that are held; further ones are closed at once
 WRITE_BUFFER_HIGH = 1024 * 1024  # above this, a connection's next request waits until its peer has read
 
 
@@ -78,10 +79,14 @@ class Listener:
         parked_max: int,
         socket_buffers: Mapping[int, int],
         plain_latency: Latency,
+        connection_throttle_ms: Callable[[str], int] = lambda host: 0,
         receive_buffer: bytearray | None = None,
         new_gate: Callable[[Connection], Gate] | None = None,
     ) -> None:
-        """`new_gate`: for a listener whose clients must authenticate themselves."""
+        """`connection_throttle_ms`: how long to hold a new connection of a host before it is closed; 0 to accept it.
+
+        `new_gate`: for a listener whose clients must authenticate themselves.
+        """
         self.name = name
         self.new_gate = new_gate
         self.handle = handle
@@ -98,6 +103,8 @@ class Listener:
         self.connections: dict[Connection, None] = {}  # in the order of their arrival
         self.plain_latency = plain_latency
         self.plain_requests = 0  # answered in this turn of the loop, and not counted yet
+        self._connection_throttle_ms = connection_throttle_ms
+        self._held: dict[Connection, asyncio.TimerHandle] = {}  # above a quota: not read from, and closed later
         self._to_flush: list[Connection] = []
         self._turn_since = 0
         self._kept_buffers: dict[Connection, int] = {}  # sizes, least recently used first
@@ -150,6 +157,10 @@ class Listener:
             oldest.drop_buffer()
 
     def connection_opened(self, connection: Connection) -> None:
+        throttle_ms = self._connection_throttle_ms(connection.peer_host)
+        if throttle_ms:
+            self._hold(connection, throttle_ms)
+            return
         refusal = self.limits.refusal(connection.peer_host)
         if refusal is not None:
             self.limits.refused_ever += 1
@@ -167,7 +178,18 @@ class Listener:
             for option, size in self.socket_buffers.items():
                 sock.setsockopt(socket.SOL_SOCKET, option, size)
 
+    def _hold(self, connection: Connection, throttle_ms: int) -> None:
+        """Close a connection later: a client that is refused at once would come back at once."""
+        if len(self._held) >= HELD_MAX or connection.transport is None:
+            connection.abort()
+            return
+        connection.transport.pause_reading()
+        self._held[connection] = self.loop.call_later(throttle_ms / 1000, connection.abort)
+
     def connection_closed(self, connection: Connection) -> None:
+        timer = self._held.pop(connection, None)
+        if timer is not None:
+            timer.cancel()
         self._kept_bytes -= self._kept_buffers.pop(connection, 0)
         if connection in self.connections:
             del self.connections[connection]
@@ -198,5 +220,7 @@ class Listener:
             self._server.close()
         for connection in list(self.connections):
             connection.close()
+        for connection in list(self._held):
+            connection.abort()
         if self._server is not None:
             await self._server.wait_closed()

@@ -14,6 +14,7 @@
         admin.users.set_password("alice", "...")
         admin.tokens.create(renewers=["User:spark"])
         admin.log_dirs.move(1, {TopicPartition("orders", 0): "/data/disk-2"})
+        admin.quotas.alter({"user": "alice"}, {"producer_byte_rate": 1_000_000})
 
 Results are plain frozen dataclasses. A refusal of a broker is a `KafkaError`; a request that cannot be sent or answered
 is a `ClientError`.
@@ -28,6 +29,7 @@ from penstock.client.wire.admin.cluster import ClusterGroup
 from penstock.client.wire.admin.configs import Configs, ResourceType
 from penstock.client.wire.admin.groups import Groups
 from penstock.client.wire.admin.log_dirs import LogDirs
+from penstock.client.wire.admin.quotas import Quotas
 from penstock.client.wire.admin.reassignments import Reassignments
 from penstock.client.wire.admin.tokens import Tokens
 from penstock.client.wire.admin.topics import Topics
@@ -56,6 +58,7 @@ class Admin(Closing):
         self.log_dirs = LogDirs(self._cluster)
         self.users = Users(self._cluster)
         self.tokens = Tokens(self._cluster)
+        self.quotas = Quotas(self._cluster)
 
     def close(self) -> None:
         self._cluster.close()
