@@ -27,6 +27,7 @@ from penstock.broker.metrics.collecting import collect
 from penstock.broker.metrics.counters import Counters
 from penstock.broker.metrics.endpoint import MetricsEndpoint
 from penstock.broker.metrics.node_metrics import NodeSources
+from penstock.broker.net.inter_node_security import InterNodeSecurity
 from penstock.broker.net.listeners import Listeners
 from penstock.broker.net.peers import PeerFailed, Peers
 from penstock.broker.net.router import Router
@@ -46,6 +47,7 @@ logger = logging.getLogger("penstock.node")
 IDLE_CHECKS_PER_PERIOD = 4
 RESIGN_S = 2.0
 ASK_CLUSTER_ID_S = 1.0
+CERTIFICATES_CHECKED_EVERY_S = 10.0
 CONTROLLERS = 2  # the endpoint type of DescribeCluster
 
 
@@ -68,7 +70,9 @@ class Node:
         self._unusable_directories = unusable_directories or {}
         self._neighbourhood = Neighbourhood(environment.neighbours, is_watched=settings.penstock_local_death_detection)
         self._registration = Registration(settings.node_id)
-        self._peers = Peers(loop, f"penstock-{settings.node_id}")
+        self._security = InterNodeSecurity(self.settings)
+        self._controller_peers = Peers(loop, f"penstock-{settings.node_id}", self._security.to_controllers)
+        self._broker_peers = Peers(loop, f"penstock-{settings.node_id}", self._security.to_brokers)
         self._counters = Counters()
         self._wakeups = Wakeups()
         self.listeners = Listeners(
@@ -86,6 +90,7 @@ class Node:
         self.controller: ControllerRole | None = None
         self.broker: BrokerRole | None = None
         self._leader_known = asyncio.Event()
+        self._certificates_may_have_changed = asyncio.Event()
         self._upkeep: asyncio.Task[None] | None = None
 
     @property
@@ -158,7 +163,7 @@ class Node:
             for host, port in servers:
                 future: asyncio.Future[DescribeClusterResponse | PeerFailed] = self._environment.loop.create_future()
                 request = DescribeClusterRequest(endpoint_type=CONTROLLERS)
-                self._peers.at(host, port).send(request, future.set_result, timeout=ASK_CLUSTER_ID_S)
+                self._controller_peers.at(host, port).send(request, future.set_result, timeout=ASK_CLUSTER_ID_S)
                 answer = await future
                 if not isinstance(answer, PeerFailed) and answer.cluster_id:
                     return answer.cluster_id
@@ -175,7 +180,7 @@ class Node:
             loop=self._environment.loop,
             settings=self.settings.static,
             identity=self.identity,
-            peers=self._peers,
+            peers=self._controller_peers,
             new_id=self._new_id,
             on_commit=lambda _, delta: self._committed(delta),
             on_fatal=lambda error: self._fail(f"the metadata log failed: {error}"),
@@ -185,7 +190,7 @@ class Node:
         )
 
     def _channel(self, router: Router, name: str) -> ControllerChannel:
-        return ControllerChannel(self._environment.loop, self.quorum, self._peers, router.ask, name)
+        return ControllerChannel(self._environment.loop, self.quorum, self._controller_peers, router.ask, name)
 
     def _new_controller(self, router: Router, incarnation_id: Uuid) -> ControllerRole:
         return ControllerRole(
@@ -197,7 +202,7 @@ class Node:
             authorizer=self._authorizer,
             quorum=self.quorum,
             controller=self._to_controller,
-            peers=self._peers,
+            peers=self._broker_peers,
             neighbourhood=self._neighbourhood,
             router=router,
             listeners=self.listeners,
@@ -213,7 +218,7 @@ class Node:
             quorum=self.quorum,
             controller=self._to_controller,
             heartbeats=self._channel(controller_router, lifecycle.CHANNEL),
-            peers=self._peers,
+            peers=self._broker_peers,
             listeners=self.listeners,
             wakeups=self._wakeups,
             counters=self._counters,
@@ -226,7 +231,7 @@ class Node:
         local_host = None
         if not self.settings.static.is_alone:
             await self._leader_known.wait()
-            local_host = self._peers.local_host()
+            local_host = self._controller_peers.local_host()
         await broker.register(self.listeners.registered_by_broker(local_host))
         self._apply_dynamic_settings()
         await broker.take_part()
@@ -259,6 +264,7 @@ class Node:
         cluster = self.image.config(ResourceType.BROKER, "")
         self.settings.set_dynamic(cluster, self.image.config(ResourceType.BROKER, str(self.settings.static.node_id)))
         self.listeners.settings_changed()
+        self._certificates_may_have_changed.set()
 
     # -- upkeep -----------------------------------------------------------------------------------------------------
 
@@ -268,11 +274,24 @@ class Node:
             async with asyncio.TaskGroup() as tasks:
                 if self.broker is not None:
                     self.broker.start_upkeep(tasks)
+                if self.listeners.use_tls or self._security.uses_tls:
+                    tasks.create_task(self._renew_certificates())
                 if idle_max_ms >= 0:
                     tasks.create_task(self._close_idle_connections(idle_max_ms / 1000))
         except* Exception as errors:
             logger.exception("upkeep failed")
             self._fail(f"upkeep failed: {errors.exceptions[0]}")
+
+    async def _renew_certificates(self) -> None:
+        """Look for changed key and trust stores now and then, and after a setting has changed."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CERTIFICATES_CHECKED_EVERY_S):
+                    await self._certificates_may_have_changed.wait()
+            self._certificates_may_have_changed.clear()
+            # Deriving keys from the passwords of stores takes longer than the loop may be held.
+            await asyncio.to_thread(self.listeners.renew_certificates)
+            await asyncio.to_thread(self._security.renew)
 
     async def _close_idle_connections(self, idle_max: float) -> None:
         while True:
@@ -315,7 +334,8 @@ class Node:
             await listener.close()
         await self._metrics_endpoint.close()
         await self.quorum.close()
-        self._peers.close()
+        self._controller_peers.close()
+        self._broker_peers.close()
         self._neighbourhood.close()
 
     async def _leave_quorum(self) -> None:
@@ -340,5 +360,6 @@ class Node:
             self.broker.abandon()
         if self.controller is not None:
             self.controller.close()
-        self._peers.close()
+        self._controller_peers.close()
+        self._broker_peers.close()
         self._neighbourhood.close()

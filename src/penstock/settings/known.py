@@ -15,7 +15,7 @@ _NAMES: Final = """
 alter.config.policy.class.name
 alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
 authorizer.class.name background.threads client.quota.callback.class config.providers
-connection.failed.authentication.delay.ms connections.max.reauth.ms
+connections.max.reauth.ms
 controller.performance.always.log.threshold.ms controller.performance.sample.period.ms
 controller.quota.window.num controller.quota.window.size.seconds controller.socket.timeout.ms
 create.topic.policy.class.name delete.records.purgatory.purge.interval.requests early.start.listeners
@@ -29,7 +29,7 @@ metrics.num.samples metrics.recording.level metrics.sample.window.ms num.io.thre
 num.recovery.threads.per.data.dir num.replica.fetchers principal.builder.class
 producer.purgatory.purge.interval.requests quota.window.num quota.window.size.seconds
 replication.quota.window.num
-replication.quota.window.size.seconds security.inter.broker.protocol security.providers
+replication.quota.window.size.seconds security.providers
 share.fetch.purgatory.purge.interval.requests socket.connection.setup.timeout.max.ms
 socket.connection.setup.timeout.ms telemetry.max.bytes
 unstable.api.versions.enable unstable.feature.versions.enable
@@ -60,11 +60,9 @@ def known_to_kafka(name: str) -> bool:
 
 # The features these settings require, by the prefix of their names (also after `listener.name.NAME.`).
 _PROTECTIONS: Final = {
-    "ssl.": "TLS",
     "sasl.": "SASL authentication",
     "connections.max.reauth.ms": "SASL authentication",
     "delegation.token.": "delegation tokens",
-    "security.inter.broker.protocol": "encryption or authentication between brokers",
     "authorizer.class.name": "authorization",
     "super.users": "authorization",
     "allow.everyone.if.no.acl.found": "authorization",
@@ -78,9 +76,7 @@ _PROTECTIONS: Final = {
 }
 _ASKS_FOR_NOTHING: Final = frozenset(
     {
-        ("security.inter.broker.protocol", "PLAINTEXT"),
         ("connections.max.reauth.ms", "0"),
-        ("ssl.client.auth", "none"),
         ("remote.log.storage.system.enable", "false"),
     }
 )

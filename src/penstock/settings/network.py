@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from penstock.settings.definition import INT_MAX, Scope, Type, at_least, distinct, setting
+from penstock.settings.definition import INT_MAX, Scope, Type, at_least, distinct, one_of, setting
 from penstock.settings.listeners import (
     DEFAULT_PROTOCOL_MAP,
+    SECURITY_PROTOCOLS,
     Endpoint,
     parse_connection_overrides,
     parse_listeners,
@@ -38,10 +39,16 @@ class NetworkSettings:
         Type.STRING,
         DEFAULT_PROTOCOL_MAP,
         None,
-        "The security protocol of each listener name; so far only PLAINTEXT is supported.",
+        "The security protocol of each listener name: PLAINTEXT or SSL.",
     )
     inter_broker_listener_name: str = setting(
         Type.STRING, "", None, "The listener for traffic between brokers; default: the only listener, or PLAINTEXT."
+    )
+    security_inter_broker_protocol: str = setting(
+        Type.STRING,
+        "PLAINTEXT",
+        one_of(*SECURITY_PROTOCOLS),
+        "The listener for traffic between brokers, by its security protocol; inter.broker.listener.name wins.",
     )
     controller_listener_names: tuple[str, ...] = setting(
         Type.LIST,
@@ -88,6 +95,12 @@ class NetworkSettings:
     )
     connections_max_idle_ms: int = setting(
         Type.LONG, 600_000, None, "Idle connections are closed after this time; negative for never."
+    )
+    connection_failed_authentication_delay_ms: int = setting(
+        Type.INT,
+        100,
+        at_least(0),
+        "How long a connection is kept open after its authentication failed, so that trying passwords is slow.",
     )
     queued_max_requests: int = setting(
         Type.INT,
@@ -178,7 +191,7 @@ class NetworkSettings:
         if self.inter_broker_listener_name:
             return self.inter_broker_listener_name.upper()
         names = [endpoint.name for endpoint in self.broker_endpoints]
-        return names[0] if len(names) == 1 else "PLAINTEXT"
+        return names[0] if len(names) == 1 else self.security_inter_broker_protocol
 
     @cached_property
     def connection_overrides(self) -> dict[str, int]:

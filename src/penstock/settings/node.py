@@ -26,6 +26,7 @@ from penstock.settings.observability import ObservabilitySettings
 from penstock.settings.properties import parse_properties
 from penstock.settings.quorum import QuorumSettings
 from penstock.settings.replication import ReplicationSettings
+from penstock.settings.tls import TlsSettings, is_of_listener_tls
 from penstock.settings.topic import TOPIC_SETTINGS, TopicSettings
 from penstock.settings.transactions import TransactionSettings
 
@@ -40,6 +41,7 @@ class NodeSettings(
     ReplicationSettings,
     GroupSettings,
     TransactionSettings,
+    TlsSettings,
     ObservabilitySettings,
 ):
     """All settings of a node; a component takes the base class with the settings it needs."""
@@ -115,7 +117,7 @@ def _build(properties: Mapping[str, str], static: Mapping[str, str], notices: tu
 def _notices(properties: Mapping[str, str]) -> tuple[str, ...]:
     notices = []
     for name in properties:
-        if name in BROKER_SETTINGS or name == "broker.id":
+        if name in BROKER_SETTINGS or name == "broker.id" or is_of_listener_tls(name):
             continue
         if known_to_kafka(name):
             notices.append(f"{name} is a setting of Kafka's that is not used here")
@@ -134,8 +136,10 @@ def check_node(settings: NodeSettings) -> None:
         if asked is not None:
             raise refusal(f"{name} asks for {asked}, which is not available: remove the setting to run without")
     for endpoint in settings.endpoints:
-        if endpoint.security_protocol != "PLAINTEXT":
-            raise refusal(f"listener {endpoint} wants {endpoint.security_protocol}; only PLAINTEXT is served so far")
+        if endpoint.security_protocol not in ("PLAINTEXT", "SSL"):
+            raise refusal(
+                f"listener {endpoint} wants {endpoint.security_protocol}; only PLAINTEXT and SSL are served so far"
+            )
     if not settings.log_directories:
         raise refusal("At least one log directory must be defined via log.dirs or log.dir.")
     if settings.is_broker:

@@ -5,6 +5,7 @@ Each may be given for one listener only, as `listener.name.NAME.ssl...`; that va
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -108,6 +109,15 @@ class TlsSettings:
 
 
 TLS_SETTINGS = settings_of(TlsSettings)
+
+
+_OF_LISTENER = re.compile(r"listener\.name\.[^.]+\.(ssl\..*)")
+
+
+def is_of_listener_tls(name: str) -> bool:
+    """Whether this is a TLS setting of one listener."""
+    match = _OF_LISTENER.fullmatch(name)
+    return match is not None and match[1] in TLS_SETTINGS
 
 
 def tls_of_listener(name: str, properties: Mapping[str, str], *, with_sasl: bool = False) -> TlsSettings:

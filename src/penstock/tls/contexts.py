@@ -1,9 +1,9 @@
 """TLS contexts made from settings, and renewed while they are used.
 
-A `TlsContexts` has one context for accepting connections and one for opening them. Both stay the same objects for as
-long as the node runs; what they use is replaced by `renew`: a changed file or setting gives new connections the new
-certificate, and existing connections go on with the old one. A renewed certificate must have the names of the old one
-(Kafka's rule, `ssl.allow.dn.changes` and `ssl.allow.san.changes` lift it): otherwise the old one stays in use.
+A `TlsContexts` has one context for accepting connections and one for opening them. `renew` replaces both after a file
+or a setting has changed: new connections use the new certificate, and existing connections go on with the old one. A
+renewed certificate must have the names of the old one (Kafka's rule, which `ssl.allow.dn.changes` and
+`ssl.allow.san.changes` lift): otherwise the old one stays in use.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ import tempfile
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from cryptography import x509
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 
+from penstock.security.principal import ANONYMOUS, Principal
 from penstock.settings.tls import TlsSettings
-from penstock.tls.names import distinguished_name, subject_alternative_names
+from penstock.tls.names import PrincipalRules, distinguished_name, subject_alternative_names
 from penstock.tls.stores import (
     KeyPair,
     StoreError,
@@ -48,18 +50,20 @@ class FileState(NamedTuple):
 
 
 class TlsContexts:
-    def __init__(self, settings: TlsSettings) -> None:
-        """StoreError if the stores cannot be used."""
-        self._settings = settings
+    def __init__(self, settings: TlsSettings, *, accepts: bool = True) -> None:
+        """`accepts`: there is a listener, which needs a key. StoreError if the stores cannot be used."""
+        self._accepts = accepts
         self._files = _files_of(settings)
-        self._pair = _key_pair(settings)
-        trusted = _trusted(settings)
-        self._accepting = _accepting(settings, self._pair, trusted)
-        self.accepting: Final = _accepting(settings, self._pair, trusted)
-        """For listeners. Each connection is handed to the current context when its first bytes arrive."""
-        self.accepting.sni_callback = self._use_current
-        self.connecting = _connecting(settings, self._pair, trusted)
-        """For connections to other nodes; take it anew for every connection."""
+        self._use(settings, _key_pair(settings), _trusted(settings))
+
+    def _use(self, settings: TlsSettings, pair: KeyPair | None, trusted: Trusted | None) -> None:
+        rules = PrincipalRules.parse(settings.ssl_principal_mapping_rules)
+        connecting = _connecting(settings, pair, trusted)
+        if self._accepts:
+            self.accepting = _accepting(settings, pair, trusted)
+            """For a listener. Take it anew for every connection, as `connecting`."""
+        self.connecting = connecting
+        self._settings, self._pair, self._rules = settings, pair, rules
 
     def renew(self, settings: TlsSettings | None = None) -> bool:
         """Use changed files or settings for new connections; False if nothing has changed.
@@ -73,12 +77,18 @@ class TlsContexts:
         self._files = files  # a file that cannot be used is read again only when it has changed again
         pair, trusted = _key_pair(settings), _trusted(settings)
         _check_names(self._pair, pair, settings)
-        self._accepting, self.connecting = _accepting(settings, pair, trusted), _connecting(settings, pair, trusted)
-        self._pair, self._settings = pair, settings
+        self._use(settings, pair, trusted)
         return True
 
-    def _use_current(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
-        connection.context = self._accepting
+    def principal_of(self, certificate: bytes | None) -> Principal:
+        """The user that a client's certificate (DER) names; ANONYMOUS for a client without one.
+
+        NoRuleMatches if the rules know no user for it.
+        """
+        if certificate is None:
+            return ANONYMOUS
+        subject = x509.load_der_x509_certificate(certificate).subject
+        return self._rules.principal_of(distinguished_name(subject))
 
 
 def _accepting(settings: TlsSettings, pair: KeyPair | None, trusted: Trusted | None) -> ssl.SSLContext:

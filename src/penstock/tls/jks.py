@@ -79,7 +79,7 @@ class _Reader:
         self._position += struct.calcsize(layout)
         return int(value)
 
-    def bytes(self, length: int) -> bytes:
+    def take(self, length: int) -> bytes:
         taken = self._data[self._position : self._position + length]
         if len(taken) != length:
             raise IndexError
@@ -87,12 +87,12 @@ class _Reader:
         return taken
 
     def text(self) -> str:
-        return self.bytes(self.number(">H")).decode()
+        return self.take(self.number(">H")).decode()
 
     def certificate(self, version: int) -> bytes:
         if version == 2 and self.text() != "X.509":
             raise JksError("the JKS store contains a certificate that is no X.509 certificate")
-        return self.bytes(self.number(">I"))
+        return self.take(self.number(">I"))
 
 
 def _entries(reader: _Reader) -> Iterator[Entry]:
@@ -105,7 +105,7 @@ def _entries(reader: _Reader) -> Iterator[Entry]:
         kind, alias = reader.number(">I"), reader.text()
         reader.number(">Q")  # when it was made
         if kind == 1:
-            protected = reader.bytes(reader.number(">I"))
+            protected = reader.take(reader.number(">I"))
             certificates = reader.number(">I")
             if certificates > ENTRIES_MAX:
                 raise JksError(f"the JKS store claims a chain of {certificates} certificates")

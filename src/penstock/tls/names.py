@@ -72,7 +72,7 @@ def _header_size(data: bytes) -> int:
 
 
 class NoRuleMatches(Exception):
-    """No rule of `ssl.principal.mapping.rules` matches a distinguished name."""
+    """No rule of `ssl.principal.mapping.rules` matches a distinguished name, which is the argument."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, cast
 from penstock.broker.net.latency import Latency, now_ns
 from penstock.io.files import Buffer
 from penstock.model.ownership import owned_by_loop
+from penstock.security.principal import ANONYMOUS
 
 if TYPE_CHECKING:
     from penstock.broker.net.server import Listener
@@ -81,6 +82,7 @@ class Connection(asyncio.BufferedProtocol):
         self.peer_host = ""
         self.local_host = ""
         self.client_software = ""  # name and version, from the ApiVersions request
+        self.principal = ANONYMOUS
         self.is_closed = False
         # `since`: start of the read that brought the current request. `latency`: the counter of the time it takes. The
         # code that answers or parks the request takes ownership of `latency`.

@@ -126,7 +126,7 @@ class Router:
             version,
             correlation_id,
             header.client_id,
-            ANONYMOUS,
+            connection.principal,
             self._authorizer,
             frame,
             connection.peer_host,

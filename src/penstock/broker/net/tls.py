@@ -152,7 +152,7 @@ class TlsStream(asyncio.BufferedProtocol):
             filled, capacity, is_ended = 0, len(target), False
             try:
                 while filled < capacity:  # one call decrypts one record, of at most 16 KiB
-                    count = read(capacity - filled, target[filled:])
+                    count = int(read(capacity - filled, target[filled:]))  # with a buffer, it returns the count
                     if not count:
                         is_ended = True
                         break
