@@ -23,6 +23,7 @@ from penstock.cli import server
 from penstock.cli.app import application
 from penstock.model.errors import ErrorCode
 from penstock.protocol.apis import API
+from penstock.settings.acls import AclSettings
 from penstock.settings.definition import Scope, Setting, settings_of
 from penstock.settings.group_config import GROUP_SETTINGS
 from penstock.settings.groups import GroupSettings
@@ -34,6 +35,7 @@ from penstock.settings.quorum import QuorumSettings
 from penstock.settings.quotas import QuotaSettings
 from penstock.settings.replication import ReplicationSettings
 from penstock.settings.sasl import SaslSettings
+from penstock.settings.tls import TlsSettings
 from penstock.settings.topic import TOPIC_SETTINGS
 from penstock.settings.transactions import TransactionSettings
 
@@ -43,7 +45,9 @@ NOTICE = "<!-- Generated from the code by `make docs`; edit the declarations ins
 NODE_SECTIONS = (
     ("Roles, identity and the metadata quorum", QuorumSettings),
     ("Sockets", NetworkSettings),
+    ("TLS", TlsSettings),
     ("SASL and delegation tokens", SaslSettings),
+    ("Authorization", AclSettings),
     ("Logs", LogSettings),
     ("Replication", ReplicationSettings),
     ("Consumer groups", GroupSettings),

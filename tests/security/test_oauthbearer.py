@@ -13,7 +13,7 @@ from penstock.client.errors import NotAuthorized
 from penstock.client.wire.admin import Admin
 from penstock.testing.nodes import start_node
 
-pytest.importorskip("joserfc", reason="the extra penstock[oauth] is not installed")
+pytest.importorskip("joserfc", reason="the extra penstock[security] is not installed")
 
 
 def test_signed_tokens(tmp_path: os.PathLike[str]) -> None:

@@ -30,6 +30,7 @@ from penstock.broker.metrics.counters import Counters
 from penstock.broker.metrics.endpoint import MetricsEndpoint
 from penstock.broker.metrics.node_metrics import NodeSources
 from penstock.broker.net.audit import Audit
+from penstock.broker.net.inter_node_security import InterNodeSecurity
 from penstock.broker.net.listeners import Listeners
 from penstock.broker.net.peers import PeerFailed, Peers
 from penstock.broker.net.router import Router
@@ -54,6 +55,7 @@ logger = logging.getLogger("penstock.node")
 IDLE_CHECKS_PER_PERIOD = 4
 RESIGN_S = 2.0
 ASK_CLUSTER_ID_S = 1.0
+CERTIFICATES_CHECKED_EVERY_S = 10.0
 CONTROLLERS = 2  # the endpoint type of DescribeCluster
 
 
@@ -86,8 +88,10 @@ class Node:
         self._neighbourhood = Neighbourhood(environment.neighbours, is_watched=settings.penstock_local_death_detection)
         self._registration = Registration(settings.node_id)
         logins = NodeLogins(settings, environment.randomness)
-        self._controller_peers = Peers(loop, f"penstock-{settings.node_id}", logins.to_controllers)
-        self._broker_peers = Peers(loop, f"penstock-{settings.node_id}", logins.to_brokers)
+        self._security = InterNodeSecurity(self.settings)
+        client_id = f"penstock-{settings.node_id}"
+        self._controller_peers = Peers(loop, client_id, login=logins.to_controllers, tls=self._security.to_controllers)
+        self._broker_peers = Peers(loop, client_id, login=logins.to_brokers, tls=self._security.to_brokers)
         self._counters = Counters()
         self._wakeups = Wakeups()
         self.authentications = ListenerAuthentications(
@@ -111,6 +115,7 @@ class Node:
         self.controller: ControllerRole | None = None
         self.broker: BrokerRole | None = None
         self._leader_known = asyncio.Event()
+        self._certificates_may_have_changed = asyncio.Event()
         self._upkeep: asyncio.Task[None] | None = None
 
     @property
@@ -140,6 +145,7 @@ class Node:
         settings = self.settings.static
         for notice in settings.notices:
             logger.warning("%s", notice)
+        self._check_certificate()
         randomness = self._environment.randomness
         controller_incarnation, broker_incarnation = randomness.bytes(16), randomness.bytes(16)
         await self._identify()
@@ -265,14 +271,22 @@ class Node:
         await broker.take_part()
         await self.listeners.serve(self.listeners.of_brokers)
 
+    def _check_certificate(self) -> None:
+        """Controllers must answer each other before any ACL is loaded."""
+        settings = self.settings.static
+        principal = self._security.principal_at(settings.quorum_listener) if settings.is_controller else None
+        if self._acls is not None and principal is not None and principal not in settings.super_user_names:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, locked_out(settings, settings.quorum_listener, principal))
+
     def _check_own_access(self, local_host: str | None) -> None:
         """Brokers send each other requests: without the right to do so, no partition would have followers."""
         settings = self.settings.static
-        principal = settings.own_principals.get(settings.inter_broker_listener)
+        listener = settings.inter_broker_listener
+        principal = settings.own_principals.get(listener) or self._security.principal_at(listener)
         if self._acls is None or principal is None or local_host is None:
             return
         if not self._acls.authorize(parse_principal(principal), local_host, Operation.CLUSTER_ACTION, CLUSTER):
-            raise KafkaError(ErrorCode.INVALID_CONFIG, locked_out(settings, settings.inter_broker_listener, principal))
+            raise KafkaError(ErrorCode.INVALID_CONFIG, locked_out(settings, listener, principal))
 
     # -- the metadata changed ---------------------------------------------------------------------------------------
 
@@ -305,6 +319,7 @@ class Node:
         cluster = self.image.config(ResourceType.BROKER, "")
         self.settings.set_dynamic(cluster, self.image.config(ResourceType.BROKER, str(self.settings.static.node_id)))
         self.listeners.settings_changed()
+        self._certificates_may_have_changed.set()
 
     def _apply_quotas(self) -> None:
         self._throttling.set(self.image.client_quotas)
@@ -318,11 +333,24 @@ class Node:
             async with asyncio.TaskGroup() as tasks:
                 if self.broker is not None:
                     self.broker.start_upkeep(tasks)
+                if self.listeners.use_tls or self._security.uses_tls:
+                    tasks.create_task(self._renew_certificates())
                 if idle_max_ms >= 0:
                     tasks.create_task(self._close_idle_connections(idle_max_ms / 1000))
         except* Exception as errors:
             logger.exception("upkeep failed")
             self._fail(f"upkeep failed: {errors.exceptions[0]}")
+
+    async def _renew_certificates(self) -> None:
+        """Look for changed key and trust stores now and then, and after a setting has changed."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CERTIFICATES_CHECKED_EVERY_S):
+                    await self._certificates_may_have_changed.wait()
+            self._certificates_may_have_changed.clear()
+            # Deriving keys from the passwords of stores takes longer than the loop may be held.
+            await asyncio.to_thread(self.listeners.renew_certificates)
+            await asyncio.to_thread(self._security.renew)
 
     async def _close_idle_connections(self, idle_max: float) -> None:
         while True:

@@ -27,7 +27,7 @@ log.initial.task.delay.ms max.connection.creation.rate metric.reporters
 metrics.num.samples metrics.recording.level metrics.sample.window.ms num.io.threads num.network.threads
 num.recovery.threads.per.data.dir num.replica.fetchers principal.builder.class
 producer.purgatory.purge.interval.requests replication.quota.window.num
-replication.quota.window.size.seconds security.inter.broker.protocol security.providers
+replication.quota.window.size.seconds security.providers
 share.fetch.purgatory.purge.interval.requests socket.connection.setup.timeout.max.ms
 socket.connection.setup.timeout.ms telemetry.max.bytes
 unstable.api.versions.enable unstable.feature.versions.enable
@@ -58,8 +58,6 @@ def known_to_kafka(name: str) -> bool:
 
 # The features these settings require, by the prefix of their names (also after `listener.name.NAME.`).
 _PROTECTIONS: Final = {
-    "ssl.": "TLS",
-    "security.inter.broker.protocol": "encryption or authentication between brokers",
     "principal.builder.class": "authentication",
     "client.quota.callback.class": "a quota callback in Java",
     # Kafka had these before 4.0. They are quotas of the default client id now.
@@ -71,8 +69,6 @@ _PROTECTIONS: Final = {
 }
 _ASKS_FOR_NOTHING: Final = frozenset(
     {
-        ("security.inter.broker.protocol", "PLAINTEXT"),
-        ("ssl.client.auth", "none"),
         ("remote.log.storage.system.enable", "false"),
     }
 )

@@ -39,6 +39,7 @@ from penstock.settings.sasl import (
     node_login,
     warnings_of,
 )
+from penstock.settings.tls import TlsSettings, is_of_listener_tls
 from penstock.settings.topic import TOPIC_SETTINGS, TopicSettings
 from penstock.settings.transactions import TransactionSettings
 
@@ -56,6 +57,7 @@ class NodeSettings(
     AclSettings,
     SaslSettings,
     QuotaSettings,
+    TlsSettings,
     ObservabilitySettings,
 ):
     """All settings of a node; a component takes the base class with the settings it needs."""
@@ -169,7 +171,7 @@ def _notices(properties: Mapping[str, str]) -> tuple[str, ...]:
     for name in properties:
         if name == "sasl.jaas.config":
             notices.append("sasl.jaas.config is ignored: it needs the prefix listener.name.<listener>.<mechanism>.")
-        if name in BROKER_SETTINGS or name == "broker.id" or is_sasl_setting(name):
+        if name in BROKER_SETTINGS or name == "broker.id" or is_sasl_setting(name) or is_of_listener_tls(name):
             continue
         if known_to_kafka(name):
             notices.append(f"{name} is a setting of Kafka's that is not used here")
@@ -187,12 +189,6 @@ def check_node(settings: NodeSettings) -> None:
         asked = missing_protection(name, value)
         if asked is not None:
             raise refusal(f"{name} asks for {asked}, which is not available: remove the setting to run without")
-    for endpoint in settings.endpoints:
-        if endpoint.security_protocol not in ("PLAINTEXT", "SASL_PLAINTEXT"):
-            raise refusal(
-                f"listener {endpoint} wants {endpoint.security_protocol}; only PLAINTEXT and SASL_PLAINTEXT are served "
-                "so far"
-            )
     if not settings.log_directories:
         raise refusal("At least one log directory must be defined via log.dirs or log.dir.")
     if settings.is_broker:

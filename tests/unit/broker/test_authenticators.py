@@ -152,7 +152,7 @@ def test_bearer_tokens_need_a_package(monkeypatch: pytest.MonkeyPatch) -> None:
             randomness=SimulatedRandomness("seed"),
             image=lambda: EMPTY_IMAGE,
         )
-        with pytest.raises(KafkaError, match=r"pip install 'penstock\[oauth\]'"):
+        with pytest.raises(KafkaError, match=r"pip install 'penstock\[security\]'"):
             authentications.gates_of(settings.endpoints[0])
 
     simulate(program)

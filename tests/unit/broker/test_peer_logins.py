@@ -118,7 +118,7 @@ async def serve(loop: SimulatedLoop, max_session_ms: int = 0) -> list[SecureNode
 def test_a_node_logs_in_before_its_first_request(mechanism: str) -> None:
     async def program(loop: SimulatedLoop) -> None:
         nodes = await serve(loop)
-        peers = Peers(loop, "test", login(mechanism))
+        peers = Peers(loop, "test", login=login(mechanism))
         answers = await asyncio.gather(*(ask(peers) for _ in range(5)))
         assert [answer.cluster_id for answer in answers] == ["c"] * 5
         (node,) = nodes
@@ -133,7 +133,7 @@ def test_a_node_logs_in_before_its_first_request(mechanism: str) -> None:
 def test_a_wrong_password_fails_every_request_and_is_not_sent_in_a_hurry(mechanism: str) -> None:
     async def program(loop: SimulatedLoop) -> None:
         nodes = await serve(loop)
-        peers = Peers(loop, "test", login(mechanism, "wrong"))
+        peers = Peers(loop, "test", login=login(mechanism, "wrong"))
         start = loop.time()
         for _ in range(4):
             outcome = await ask(peers)
@@ -149,7 +149,7 @@ def test_a_wrong_password_fails_every_request_and_is_not_sent_in_a_hurry(mechani
 def test_a_mechanism_that_is_not_enabled() -> None:
     async def program(loop: SimulatedLoop) -> None:
         await serve(loop)
-        peers = Peers(loop, "test", login("SCRAM-SHA-512"))
+        peers = Peers(loop, "test", login=login("SCRAM-SHA-512"))
         outcome = await ask(peers)
         assert isinstance(outcome, PeerFailed)
         assert "SCRAM-SHA-512 is not enabled: PLAIN, SCRAM-SHA-256" in outcome.message
@@ -174,7 +174,7 @@ def test_a_node_authenticates_again_before_its_session_ends(mechanism: str) -> N
 
     async def program(loop: SimulatedLoop) -> None:
         nodes = await serve(loop, SESSION_MS)
-        peers = Peers(loop, "test", login(mechanism))
+        peers = Peers(loop, "test", login=login(mechanism))
         end = loop.time() + 60
         while loop.time() < end:
             answers = await asyncio.gather(*(ask(peers) for _ in range(10)))
@@ -191,7 +191,7 @@ def test_a_node_authenticates_again_before_its_session_ends(mechanism: str) -> N
 def test_an_idle_connection_survives_the_end_of_its_session() -> None:
     async def program(loop: SimulatedLoop) -> None:
         nodes = await serve(loop, SESSION_MS)
-        peers = Peers(loop, "test", login("PLAIN"))
+        peers = Peers(loop, "test", login=login("PLAIN"))
         await ask(peers)
         await asyncio.sleep(100)
         assert (await ask(peers)).cluster_id == "c"

@@ -23,7 +23,7 @@ from penstock.security.sasl.bearer_tokens import (
     validate_unsecured,
 )
 
-pytest.importorskip("joserfc", reason="the extra penstock[oauth] is not installed")
+pytest.importorskip("joserfc", reason="the extra penstock[security] is not installed")
 
 NOW = 1_800_000_000
 EXPECTED = Expectations(audience=frozenset({"kafka", "other"}), issuer="https://issuer")

@@ -112,7 +112,7 @@ class ListenerAuthentications:
         if find_spec("joserfc") is None:
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,
-                f"listener {sasl.listener}: OAUTHBEARER needs the package joserfc: pip install 'penstock[oauth]'",
+                f"listener {sasl.listener}: OAUTHBEARER needs the package joserfc: pip install 'penstock[security]'",
             )
         settings = sasl.settings
         expected = Expectations(

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING
 
 from penstock.broker.net.connection import Connection, Gate
 from penstock.broker.net.latency import Latency
@@ -19,8 +20,13 @@ from penstock.broker.net.throttling import Throttling
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.messages import broker_registration
 from penstock.raft.voters import VoterEndpoint
-from penstock.settings.listeners import SECURITY_PROTOCOLS, Endpoint
+from penstock.settings.listeners import SECURITY_PROTOCOLS, TLS_PROTOCOLS, Endpoint
 from penstock.settings.live import LiveSettings
+from penstock.settings.tls import TlsSettings, tls_of_listener
+from penstock.tls import open_contexts, renew
+
+if TYPE_CHECKING:
+    from penstock.tls.contexts import TlsContexts
 
 logger = logging.getLogger("penstock.node")
 
@@ -115,11 +121,32 @@ class Listeners:
             connection_throttle_ms=connection_throttle_ms,
             receive_buffer=self._receive_buffer,
             new_gate=self._gates_of(endpoint),
+            tls=self._tls_of(endpoint),
+            failure_delay_s=settings.connection_failed_authentication_delay_ms / 1000,
         )
         self._receive_buffer = listener.receive_buffer
         backlog = settings.socket_listen_backlog_size
         await _listen(listener.open(endpoint.host, endpoint.port, backlog=backlog), endpoint)
         return listener
+
+    def _tls_of(self, endpoint: Endpoint) -> TlsContexts | None:
+        if endpoint.security_protocol not in TLS_PROTOCOLS:
+            return None
+        return open_contexts(self._tls_settings(endpoint.name), f"listener {endpoint.name}")
+
+    def _tls_settings(self, listener: str) -> TlsSettings:
+        with_sasl = self._settings.now.protocol_map[listener].startswith("SASL_")
+        return tls_of_listener(listener, self._settings.layers.effective, with_sasl=with_sasl)
+
+    @property
+    def use_tls(self) -> bool:
+        return any(listener.tls is not None for listener in self.all)
+
+    def renew_certificates(self) -> None:
+        """Use changed key and trust stores for new connections."""
+        for listener in self.all:
+            if listener.tls is not None:
+                renew(listener.tls, self._tls_settings(listener.name), f"listener {listener.name}")
 
     def _socket_buffers(self) -> dict[int, int]:
         settings = self._settings.now

@@ -23,6 +23,7 @@ import errno
 import ipaddress
 import logging
 import socket
+import ssl
 from collections import deque
 from collections.abc import Callable
 from functools import lru_cache
@@ -66,11 +67,20 @@ Done = Callable[[Any], None]  # gets the response (of the type that answers the 
 class Peers:
     """The connections of this node to the listeners of one kind of other nodes: brokers or controllers."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, client_id: str, login: Login | None = None) -> None:
-        """`login`: how this node authenticates itself at those listeners."""
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        client_id: str,
+        *,
+        login: Login | None = None,
+        tls: Callable[[], ssl.SSLContext] | None = None,
+    ) -> None:
+        """`login`: how this node authenticates itself at those listeners; None if it need not, or does so by its
+        certificate. `tls` returns the context of a new connection; None for plain connections."""
         self.loop = loop
         self.client_id = client_id
         self.login = login
+        self.tls = tls
         self._peers: dict[tuple[str, int, str], Peer] = {}
 
     def at(self, host: str, port: int, channel: str = "") -> Peer:
@@ -257,7 +267,13 @@ class Peer:
             delay = self._not_before - self._loop.time()
             if delay > 0:
                 await asyncio.sleep(delay)
-            await self._loop.create_connection(self._new_stream, self.host, self.port)
+            tls = self._peers.tls
+            if tls is None:
+                await self._loop.create_connection(self._new_stream, self.host, self.port)
+            else:
+                await self._loop.create_connection(
+                    self._new_stream, self.host, self.port, ssl=tls(), server_hostname=self.host
+                )
         except OSError as error:
             self._connecting = None
             self._back_off()

@@ -9,12 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from penstock.broker.net.connection import RECEIVE_BUFFER_SIZE, Connection, Gate
 from penstock.broker.net.latency import Latency, now_ns
+from penstock.broker.net.tls import HandshakeRefused, TlsStream
+
+if TYPE_CHECKING:
+    from penstock.tls.contexts import TlsContexts
 
 logger = logging.getLogger("penstock.server")
 
@@ -82,10 +88,13 @@ class Listener:
         connection_throttle_ms: Callable[[str], int] = lambda host: 0,
         receive_buffer: bytearray | None = None,
         new_gate: Callable[[Connection], Gate] | None = None,
+        tls: TlsContexts | None = None,
+        failure_delay_s: float = 0.1,
     ) -> None:
         """`connection_throttle_ms`: how long to hold a new connection of a host before it is closed; 0 to accept it.
 
-        `new_gate`: for a listener whose clients must authenticate themselves.
+        `new_gate`: for a listener whose clients must authenticate themselves. `failure_delay_s`: how long a connection
+        whose TLS handshake failed is kept, so that trying is slow.
         """
         self.name = name
         self.new_gate = new_gate
@@ -110,6 +119,9 @@ class Listener:
         self._kept_buffers: dict[Connection, int] = {}  # sizes, least recently used first
         self._kept_bytes = 0
         self._resting: dict[Connection, tuple[int, float]] = {}  # its last read, and when `close_idle` first saw it
+        self.tls = tls
+        self._failure_delay_s = failure_delay_s
+        self._encrypted_buffer = bytearray(RECEIVE_BUFFER_SIZE if tls is not None else 0)
         self.port = 0
         self.on_closed: Callable[[Connection], None] | None = None  # called for every connection that closes
         self._server: asyncio.Server | None = None
@@ -120,9 +132,38 @@ class Listener:
         An empty host means every address, IPv4 and (if the machine has it) IPv6.
         """
         self._server = await self.loop.create_server(
-            lambda: Connection(self), host or None, port, backlog=backlog, reuse_address=True, start_serving=False
+            self._new_connection, host or None, port, backlog=backlog, reuse_address=True, start_serving=False
         )
         self.port = self._server.sockets[0].getsockname()[1]
+
+    def _new_connection(self) -> asyncio.BaseProtocol:
+        connection = Connection(self)
+        if self.tls is None:
+            return connection
+        return TlsStream(
+            self.tls.accepting,
+            connection,
+            self._encrypted_buffer,
+            self.loop,
+            failure_delay_s=self._failure_delay_s,
+            shaken=self._identify,
+        )
+
+    def _identify(self, connection: Connection, tls: ssl.SSLObject) -> None:
+        """A client has shown its certificate, if it has one and the listener asks for it.
+
+        With SASL above TLS the certificate only opens the connection: who the client is comes from its login.
+        """
+        assert self.tls is not None
+        if self.new_gate is not None:
+            return
+        from penstock.tls.names import NoRuleMatches
+
+        try:
+            principal = self.tls.principal_of(tls.getpeercert(binary_form=True))
+        except NoRuleMatches as error:
+            raise HandshakeRefused(f"no rule of ssl.principal.mapping.rules matches {error}") from error
+        connection.authenticated(principal)
 
     async def serve(self) -> None:
         assert self._server is not None

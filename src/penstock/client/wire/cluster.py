@@ -15,7 +15,7 @@ from typing import TypeVar
 from penstock.client.errors import ClientError, NotAuthorized, TimedOut, Unreachable, raise_for
 from penstock.client.wire.closing import Closing
 from penstock.client.wire.connection import DEFAULT_TIMEOUT_S, Connection
-from penstock.client.wire.login import login_from
+from penstock.client.wire.login import login_from, tls_from
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition
 from penstock.protocol.apis import ApiKey
@@ -81,6 +81,7 @@ class Cluster(Closing):
         """`options`: security settings by Kafka's names (`security.protocol`, `sasl.mechanism`, ...)."""
         self.bootstrap = parse_bootstrap(bootstrap)
         self.timeout = timeout
+        self.tls = tls_from(options or {})
         self.login = login_from(options or {})
         self._any: Connection | None = None
         self._brokers: dict[int, Connection] = {}
@@ -227,7 +228,9 @@ class Cluster(Closing):
                 connection.close()
             host, port = self._address_of(broker_id)
             try:
-                connection = self._brokers[broker_id] = Connection(host, port, timeout=self.timeout, login=self.login)
+                connection = self._brokers[broker_id] = Connection(
+                    host, port, timeout=self.timeout, login=self.login, tls=self.tls
+                )
             except Unreachable as error:
                 raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id}: {error}") from error
         return connection
@@ -241,7 +244,7 @@ class Cluster(Closing):
         failures: list[str] = []
         for host, port in self.bootstrap:
             try:
-                self._any = Connection(host, port, timeout=self.timeout, login=self.login)
+                self._any = Connection(host, port, timeout=self.timeout, login=self.login, tls=self.tls)
                 return self._any
             except NotAuthorized:
                 raise  # the other brokers know the same users

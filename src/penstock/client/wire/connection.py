@@ -7,6 +7,7 @@ is unknown.
 from __future__ import annotations
 
 import socket
+import ssl
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,6 +33,7 @@ Response = TypeVar("Response", bound=Message)
 
 CLIENT_ID = "penstock"
 DEFAULT_TIMEOUT_S = 10.0
+WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class Connection(Closing):
@@ -43,6 +45,7 @@ class Connection(Closing):
         timeout: float = DEFAULT_TIMEOUT_S,
         client_id: str = CLIENT_ID,
         login: Login | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self.timeout = timeout
@@ -50,6 +53,11 @@ class Connection(Closing):
         self._session_ends_s: float | None = None  # when to authenticate again
         try:
             self._socket = socket.create_connection((host, port), timeout)
+            if tls is not None:
+                self._socket = _encrypted(self._socket, tls, host)
+        except ssl.SSLError as error:
+            reason = getattr(error, "verify_message", None) or error.reason or error
+            raise Unreachable(f"cannot connect to {self.address}: the TLS handshake failed: {reason}") from error
         except TimeoutError as error:
             raise Unreachable(f"{self.address} does not accept the connection within {timeout:g} s") from error
         except OSError as error:
@@ -79,8 +87,11 @@ class Connection(Closing):
         """False once either side has closed it, as brokers do with idle connections."""
         try:
             self._socket.setblocking(False)
+            if isinstance(self._socket, ssl.SSLSocket):
+                self._socket.recv(1)  # all requests are answered: what arrives can only be the end
+                return False
             return bool(self._socket.recv(1, socket.MSG_PEEK))
-        except BlockingIOError:
+        except WOULD_BLOCK:
             return True
         except OSError:
             return False
@@ -173,3 +184,11 @@ class Connection(Closing):
         except BaseException:
             self.close()
             raise
+
+
+def _encrypted(plain: socket.socket, tls: ssl.SSLContext, host: str) -> ssl.SSLSocket:
+    try:
+        return tls.wrap_socket(plain, server_hostname=host)
+    except BaseException:
+        plain.close()
+        raise

@@ -1,6 +1,8 @@
-"""How our clients log in, from options by Kafka's names.
+"""How our clients encrypt their connections and log in, from options by Kafka's names.
 
-    security.protocol=SASL_PLAINTEXT
+    security.protocol=SASL_SSL
+    ssl.truststore.type=PEM
+    ssl.truststore.location=/etc/penstock/ca.pem
     sasl.mechanism=SCRAM-SHA-512
     sasl.username=alice
     sasl.password=...
@@ -13,6 +15,7 @@ is read for each connection, so that a renewed token is used.
 from __future__ import annotations
 
 import secrets
+import ssl
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
@@ -23,10 +26,30 @@ from penstock.model.errors import KafkaError
 from penstock.protocol.conversation import Login
 from penstock.security.sasl.logins import OAuthBearerLogin, password_login
 from penstock.security.sasl.scram import NONCE_BYTES, nonce_of
+from penstock.settings.definition import attribute_of
 from penstock.settings.jaas import MODULE_OF, parse_jaas
+from penstock.settings.listeners import SECURITY_PROTOCOLS, TLS_PROTOCOLS
 from penstock.settings.sasl import MECHANISMS, SASL_PROTOCOLS
+from penstock.settings.tls import TLS_SETTINGS, TlsSettings
+from penstock.tls import open_client_context
 
 TOKEN_BYTES_MAX: Final = 1 << 20
+
+
+def tls_from(options: Mapping[str, str]) -> ssl.SSLContext | None:
+    """None if the protocol has no TLS. ClientError if the options do not make a context."""
+    protocol = options.get("security.protocol", "PLAINTEXT").upper()
+    if protocol not in SECURITY_PROTOCOLS:
+        raise ClientError(f"security.protocol={protocol} is not one of {', '.join(SECURITY_PROTOCOLS)}")
+    if protocol not in TLS_PROTOCOLS:
+        return None
+    try:
+        values = {
+            attribute_of(name): TLS_SETTINGS[name].parse(options[name]) for name in TLS_SETTINGS if name in options
+        }
+        return open_client_context(TlsSettings(**values))
+    except KafkaError as error:
+        raise ClientError(error.message) from error
 
 
 def login_from(options: Mapping[str, str]) -> Login | None:
