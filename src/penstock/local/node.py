@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from penstock.client.errors import ClientError
 from penstock.client.wire.connection import Connection
-from penstock.client.wire.login import login_from
+from penstock.client.wire.login import login_from, tls_from
 from penstock.local.lifeline import Lifeline
 from penstock.local.properties import merge_properties
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -142,7 +142,7 @@ class LocalNode:
         if self.is_broker:
             return self.node_id in self.known_brokers()
         try:
-            Connection(self.host, self.port, timeout=2.0).close()
+            Connection(self.host, self.port, timeout=2.0, tls=tls_from(self.client_options)).close()
         except ClientError:
             return False
         return True
@@ -150,8 +150,8 @@ class LocalNode:
     def known_brokers(self) -> set[int]:
         """Return the brokers that this one reports to clients; none if it does not answer."""
         try:
-            login = login_from(self.client_options)
-            with Connection(self.host, self.port, timeout=2.0, login=login) as connection:
+            login, tls = login_from(self.client_options), tls_from(self.client_options)
+            with Connection(self.host, self.port, timeout=2.0, login=login, tls=tls) as connection:
                 metadata = connection.request(MetadataRequest(topics=[]), MetadataResponse)
         except ClientError:
             return set()

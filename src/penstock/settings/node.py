@@ -6,7 +6,7 @@ value, which is passed to the components that need it.
 
 A property that only Kafka uses, or an unknown one, does not stop the node: such files are shared with other software.
 It causes a line in `notices`, which the node logs at start. A property that would leave the cluster less safe than its
-operator believes (an authorizer, TLS, SASL, tiered storage) is refused instead.
+operator believes (another authorizer, a policy in Java, tiered storage) is refused instead.
 """
 
 from __future__ import annotations
