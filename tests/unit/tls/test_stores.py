@@ -21,7 +21,6 @@ from cryptography.hazmat.primitives.serialization import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from narrowing import expect
 from penstock.tls import jks
 from penstock.tls.authority import Authority
 from penstock.tls.stores import StoreError, certificates_from_pem, read_key_store, read_trust_store
@@ -31,7 +30,7 @@ needs_keytool = pytest.mark.skipif(shutil.which("keytool") is None, reason="keyt
 NOW = datetime.datetime.now(datetime.UTC)
 CA = Authority.create("Test CA", NOW)
 NODE = CA.issue("node-1", ["localhost", "127.0.0.1"], NOW)
-KEY = expect(ec.EllipticCurvePrivateKey, load_pem_private_key(NODE.key.encode(), None))
+KEY = load_pem_private_key(NODE.key.encode(), None)
 CERTIFICATE = x509.load_pem_x509_certificate(NODE.certificate.encode())
 CA_CERTIFICATE = x509.load_pem_x509_certificate(CA.certificate.encode())
 
@@ -76,6 +75,7 @@ def test_a_store_that_is_not_there(tmp_path: Path) -> None:
 
 
 def pkcs12_store(path: Path) -> Path:
+    assert isinstance(KEY, ec.EllipticCurvePrivateKey)
     path.write_bytes(
         pkcs12.serialize_key_and_certificates(
             b"node", KEY, CERTIFICATE, [CA_CERTIFICATE], BestAvailableEncryption(b"geheim")
