@@ -56,7 +56,7 @@ def test_nodes_replicate_over_tls(tmp_path: Path) -> None:
 def test_controllers_that_would_refuse_each_other_do_not_start(tmp_path: Path) -> None:
     properties = properties_in(tmp_path, "User:node;User:admin")
     with (
-        pytest.raises(NodeFailed, match="add the line super.users=User:node;User:admin;User:CN=node"),
+        pytest.raises(NodeFailed, match=r"add the line super\.users=User:node;User:admin;User:CN=node"),
         start_cluster(
             tmp_path / "cluster",
             brokers=2,
