@@ -17,6 +17,9 @@ INSTALLED := .venv/.installed
 SPARK := .venv/.spark
 WORKERS ?= 4
 SEEDS ?= 100
+# A test's own limit (at most 600 s here) is a signal, which a call that hangs inside a C library never sees. Then the
+# stacks of all threads are printed, and the process ends.
+WATCHDOG := -o faulthandler_timeout=700 -o faulthandler_exit_on_timeout=true
 PINNED := --quiet --generate-hashes --all-build-deps --allow-unsafe --strip-extras --no-header --no-annotate \
 	--no-emit-options --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 
@@ -26,7 +29,7 @@ demo: $(INSTALLED)
 	@$(BIN)/penstock demo $(ARGS)
 
 test: $(SPARK)
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not soak" $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) $(WATCHDOG) -m "not soak" $(ARGS)
 
 check: $(SPARK)
 	$(BIN)/ruff format --check .
@@ -36,7 +39,7 @@ check: $(SPARK)
 
 coverage: $(SPARK)
 	rm -rf build/coverage && mkdir -p build/coverage
-	$(BIN)/coverage run -m pytest -n $(WORKERS) -m "not soak" $(ARGS)
+	$(BIN)/coverage run -m pytest -n $(WORKERS) $(WATCHDOG) -m "not soak" $(ARGS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 

@@ -239,6 +239,7 @@ class AioKafka(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]  # aio
         self.given: list[Given] = []
         self._topic = topic
         self._read_up_to: dict[int, int] = {}
+        self._committing: asyncio.Task[None] | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -272,7 +273,10 @@ class AioKafka(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]  # aio
         await consumer.start()
 
     def on_partitions_revoked(self, revoked: Any) -> None:
+        """It repeats a commit in the generation of that moment, in which another member may own the partitions."""
         self._read_up_to.clear()
+        if self._committing is not None:
+            self._committing.cancel()
 
     def on_partitions_assigned(self, assigned: Any) -> None:
         generation = self._consumer._coordinator.generation
@@ -301,10 +305,16 @@ class AioKafka(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]  # aio
         offsets = dict(self._read_up_to)
         if not offsets:
             return {}
-        try:
-            await self._consumer.commit(
+        committing = self._committing = asyncio.create_task(
+            self._consumer.commit(
                 {aiokafka.TopicPartition(self._topic, partition): offset for partition, offset in offsets.items()}
             )
+        )
+        await asyncio.wait([committing])
+        if committing.cancelled():
+            raise Refused("its partitions were revoked meanwhile")
+        try:
+            committing.result()
         except aiokafka.errors.KafkaError as error:
             raise Refused(repr(error)) from error
         return offsets

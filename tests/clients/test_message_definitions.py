@@ -111,7 +111,10 @@ def field_differences(
         yield f"{where}: default {ours.default!r}, Kafka has {theirs.get('default')!r}"
     if fields is not None:
         assert isinstance(ours.type, type)
-        yield from differences(ours.type, fields, structs, versions, where)
+        # A struct that several messages share has its fields in all versions: the field that contains it decides.
+        present = ours_within(ours.versions, versions)
+        if present is not None:
+            yield from differences(ours.type, fields, structs, VersionRange(*present), where)
 
 
 def default_of(field: dict[str, Any]) -> Any:

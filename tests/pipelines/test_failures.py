@@ -1,4 +1,4 @@
-"""What is told of a failed query: the cause first, whether it can heal, and what to do."""
+"""The report of a failed query: the cause first, whether a retry can help, and what to do."""
 
 from __future__ import annotations
 

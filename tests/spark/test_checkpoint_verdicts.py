@@ -138,7 +138,7 @@ def test_what_is_safe_goes_on_where_it_was(place: Path, spark: SparkSession) -> 
 
 
 def test_spark_refuses_the_type_that_we_refuse(spark: SparkSession, tmp_path: Path) -> None:
-    """If nobody had looked. The run ends at the first attempt, whatever `restart` allows."""
+    """Without our check, Spark itself fails. The run ends at the first attempt, whatever `restart` allows."""
     text = """\
 name: sums
 restart: {attempts: 9, backoff: 10ms}

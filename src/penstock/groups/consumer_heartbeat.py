@@ -99,7 +99,7 @@ class ConsumerHeartbeat:
         group = self._state.consumer.get(request.group_id)
         if request.member_epoch != JOINING:
             if group is None:
-                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {request.group_id} not found.")
+                raise self._not_found(request.group_id)
             member = self._known(group, request)
             wished = _wished(member, request, caller)
             # A member of the previous epoch may list partitions that are older than its last assignment: the list
@@ -176,6 +176,16 @@ class ConsumerHeartbeat:
                     )
                 return self._membership.replace(draft, existing, member_id), existing.member_id
         return known or ConsumerMember(member_id), None
+
+    def _not_found(self, group_id: str) -> KafkaError:
+        if group_id in self._state.classic:
+            # It became classic when the last member of this protocol fell silent, and that member is back. For Apache
+            # Kafka the group is not found, upon which clients give up for good; a member that is unknown joins again.
+            return KafkaError(
+                ErrorCode.UNKNOWN_MEMBER_ID,
+                f"Group {group_id} is a classic group. The member must abandon all its partitions and rejoin.",
+            )
+        return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
 
     def _known(self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> ConsumerMember:
         """Return the member; raise KafkaError if its id, instance id or epoch is wrong."""

@@ -97,7 +97,7 @@ def test_connections_have_owners() -> None:
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as another:
         target, other_target = one.getsockname()[1], another.getsockname()[1]
         with socket.socket() as mine:
-            # Bound first: a port that is chosen by connecting may be somebody else's already, towards another address.
+            # Bind first: a port chosen by connecting may already be in use towards another address.
             mine.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             mine.bind(("127.0.0.1", 0))
             mine.connect(("127.0.0.1", target))

@@ -1,10 +1,10 @@
 """Ends a streaming query between two batches.
 
-Spark's own `stop` interrupts the query wherever it is: a batch that runs is cancelled and repeated by the next run. To
-let it finish, Spark is told first that the query has ended, as `stop` does it, but without the interruption: it asks
-before every batch. What runs is finished, and the query ends by itself; only one that sleeps until its next trigger
-has to be woken. From then on Spark calls the query inactive while its last batch still runs, and `awaitTermination`
-with a time returns at once: the end of its thread is what counts.
+Spark's own `stop` interrupts the query wherever it is: a running batch is cancelled, and the next run repeats it. This
+module lets the running batch finish. It sets the state of the query to TERMINATED, as `stop` does, but does not
+interrupt the thread. Spark checks the state before each batch, so no further batch begins. A query that sleeps until
+its next trigger is woken by `stop`. Once the state is set, Spark reports the query as inactive although its last batch
+still runs, and `awaitTermination` with a timeout returns at once. Therefore `Ending` waits for the query's thread.
 
 The state of a query is not part of Spark's API. It is the same in all versions that Penstock supports (4.2 and later).
 """

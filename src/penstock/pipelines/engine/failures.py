@@ -2,9 +2,9 @@
 
 An error reaches the runner wrapped several times: an exception in a worker or a planner becomes text in a Java
 exception, that becomes the text of a failed query, and Spark adds stacks and plans at every step. The cause is the last
-exception of ours in that text, else the last one of somebody else.
+exception of Penstock in that text; if there is none, the last exception of another library.
 
-Some errors cannot heal: the same batch fails in the same way until somebody edits the pipeline, its table or its topic.
+Some errors are permanent: the same batch fails in the same way until you change the pipeline, its table or its topic.
 Such a run ends at once. Everything else may be a broker that restarts or a network that fails, and is tried again as
 `restart` says. Everything here is pure; messages contain no secrets.
 """
@@ -27,7 +27,7 @@ _RAISED = re.compile(rf"^(?:Caused by: )?(?P<name>{_NAME})(?:: (?P<message>.*))?
 """The line of a traceback that names an exception. A name without a module is one of Python's own, or no exception."""
 _BUILT_IN = ("Error", "Exception", "Interrupt", "Iteration", "Exit")
 _CONDITION = re.compile(r"\[(?P<condition>[A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
-_FAILED_QUERY = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: | SQLSTATE: \w+$")
+_FAILED_QUERY = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: |(?: SQLSTATE: \w+)+$")
 _WRAPPERS = re.compile(
     r"^(org\.apache\.spark\.(SparkException|sql\.streaming\.StreamingQueryException|api\.python\.PythonException)"
     r"|py4j\.\w+(\.\w+)*|java\.util\.concurrent\.ExecutionException)$"

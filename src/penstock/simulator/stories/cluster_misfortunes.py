@@ -61,6 +61,7 @@ class Misfortunes:
         await self.suffer()
 
     def aimed(self) -> Sequence[Misfortune]:
+        """The faults that may strike at a critical moment; each story has its own."""
         raise NotImplementedError
 
     async def aim(self, machine: Machine) -> None:
