@@ -23,6 +23,7 @@ from penstock.cli import server
 from penstock.cli.app import application
 from penstock.model.errors import ErrorCode
 from penstock.protocol.apis import API
+from penstock.settings.acls import AclSettings
 from penstock.settings.definition import Scope, Setting, settings_of
 from penstock.settings.group_config import GROUP_SETTINGS
 from penstock.settings.groups import GroupSettings
@@ -31,7 +32,10 @@ from penstock.settings.network import NetworkSettings
 from penstock.settings.node import BROKER_SETTINGS
 from penstock.settings.observability import ObservabilitySettings
 from penstock.settings.quorum import QuorumSettings
+from penstock.settings.quotas import QuotaSettings
 from penstock.settings.replication import ReplicationSettings
+from penstock.settings.sasl import SaslSettings
+from penstock.settings.tls import TlsSettings
 from penstock.settings.topic import TOPIC_SETTINGS
 from penstock.settings.transactions import TransactionSettings
 
@@ -41,10 +45,14 @@ NOTICE = "<!-- Generated from the code by `make docs`; edit the declarations ins
 NODE_SECTIONS = (
     ("Roles, identity and the metadata quorum", QuorumSettings),
     ("Sockets", NetworkSettings),
+    ("TLS", TlsSettings),
+    ("SASL and delegation tokens", SaslSettings),
+    ("Authorization", AclSettings),
     ("Logs", LogSettings),
     ("Replication", ReplicationSettings),
     ("Consumer groups", GroupSettings),
     ("Transactions", TransactionSettings),
+    ("Quotas of clients", QuotaSettings),
     ("Metrics and the node's own log", ObservabilitySettings),
 )
 SCOPES = {
@@ -129,7 +137,6 @@ WITHOUT_MESSAGES = (
 )
 MISSING = {
     "authentication": ("Sasl", "Scram"),
-    "quotas of clients": ("Quotas",),
     "metrics pushed by clients (KIP-714)": ("Telemetry",),
 }
 
@@ -155,7 +162,7 @@ def apis_page() -> str:
         "InitProducerId 6 (two-phase commit, KIP-939) is served, and known to clients, where",
         "`transaction.two.phase.commit.enable` is set. Apache Kafka 4.3 calls that version unstable.",
         "",
-        "DescribeAcls, CreateAcls and DeleteAcls answer SECURITY_DISABLED, as Kafka does without an authorizer.",
+        "DescribeAcls, CreateAcls and DeleteAcls answer SECURITY_DISABLED without an authorizer, as in Kafka.",
         "",
         "Apache Kafka 4.4 also has ApiVersions 5, TxnOffsetCommit 6 and DeleteGroups 3; clients do with less.",
         "",

@@ -11,6 +11,8 @@ from __future__ import annotations
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Acl": "client.wire.admin",
+    "AclFilter": "client.wire.admin",
     "Admin": "client.wire.admin",
     "AsyncConsumer": "client.librdkafka.async_consumer",
     "AsyncProducer": "client.librdkafka.async_producer",

@@ -30,10 +30,12 @@ WITHOUT_EXAMPLES = {"changing-types.md", "clusters.md", "operations.md"}
 WITH_SPARK = {"spark.md"}
 # Tried by tests/docs, with several machines, and by tests/demo.
 WITH_MACHINES = {"deploy.md", "upgrade.md", "grow.md", "demo.md"}
+# Needs a node with an authorizer; its commands are those of tests/unit/cli/test_cli_acls.py.
+WITH_ACLS = {"acls.md"}
 PAGES = sorted(
     str(page.relative_to(ROOT))
     for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
-    if page.name not in WITHOUT_EXAMPLES | WITH_SPARK | WITH_MACHINES
+    if page.name not in WITHOUT_EXAMPLES | WITH_SPARK | WITH_MACHINES | WITH_ACLS
     and re.search("^```(console|python)$", page.read_text(encoding="utf-8"), re.MULTILINE)
 )
 

@@ -2,7 +2,8 @@
 
 Two nodes get the same stream of requests, cut at the same places: one as it is, one with its short cuts closed. The
 streams hold what clients send and what they should not: every version, odd client ids, tags, bursts for one partition,
-bad batches, idempotent producers, sessions, topics that are deleted and made again between two requests.
+bad batches, idempotent producers, sessions, topics that are deleted and made again between two requests. In every third
+stream, clients have quotas.
 """
 
 from __future__ import annotations
@@ -22,6 +23,12 @@ from penstock.broker.apis.produce_run import ProduceRun
 from penstock.model.ids import ZERO_UUID
 from penstock.protocol.declaration import Message
 from penstock.protocol.frames import encode_request
+from penstock.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntryData,
+    EntityData,
+    OpData,
+)
 from penstock.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from penstock.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
@@ -256,6 +263,7 @@ async def play(loop: SimulatedLoop, seed: int, bursts: int) -> Outcome:
     outcome = Outcome()
     chance = random.Random(f"{seed}/requests")
     cuts = random.Random(f"{seed}/cuts")
+    quotas = random.Random(f"{seed}/quotas") if seed % 3 == 0 else None
     ids: dict[str, bytes] = {}
     async with world.client() as admin:
 
@@ -287,6 +295,8 @@ async def play(loop: SimulatedLoop, seed: int, bursts: int) -> Outcome:
                 await create(name)
             if chance.random() < 0.1:
                 await alter(admin, chance.choice((*TOPICS, "plain", "plain")), chance.choice(CHANGES))
+            if quotas is not None and quotas.random() < 0.1:
+                await set_quota(admin, quotas)
         await asyncio.sleep(30)
         outcome.ended.append(peer.pipe.is_ended)
         outcome.replies.append(bytes(peer.pipe.written))
@@ -317,6 +327,20 @@ async def alter(admin: Any, topic: str, changes: dict[str, str | None]) -> None:
         ]
     )
     (result,) = (await admin.ask(request)).responses
+    assert result.error_code == 0, result
+
+
+async def set_quota(admin: Any, chance: random.Random) -> None:
+    """Not on the time of requests: that is real."""
+    value = chance.choice((0.0, 20_000.0, 200_000.0, 1e12))
+    entry = AlterClientQuotasRequestEntryData(
+        entity=[EntityData(entity_type="client-id", entity_name=chance.choice((None, "client", "ünïcode")))],
+        ops=[
+            OpData(key=key, value=value, remove=not value)
+            for key in chance.sample(("producer_byte_rate", "consumer_byte_rate"), chance.choice((1, 2)))
+        ],
+    )
+    (result,) = (await admin.ask(AlterClientQuotasRequest(entries=[entry]))).entries
     assert result.error_code == 0, result
 
 

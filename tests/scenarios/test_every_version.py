@@ -18,6 +18,7 @@ from penstock.model.topics import METADATA_TOPIC
 from penstock.protocol.apis import API, ApiKey
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages import (
+    alter_client_quotas,
     alter_configs,
     alter_replica_log_dirs,
     create_partitions,
@@ -40,17 +41,27 @@ from penstock.protocol.messages import (
     produce as produce_messages,
 )
 from penstock.protocol.messages.add_raft_voter import AddRaftVoterRequest
+from penstock.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
 from penstock.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
+from penstock.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialUpsertion,
+)
 from penstock.protocol.messages.api_versions import ApiVersionsRequest
 from penstock.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from penstock.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from penstock.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from penstock.protocol.messages.describe_acls import DescribeAclsRequest
+from penstock.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from penstock.protocol.messages.describe_cluster import DescribeClusterRequest
+from penstock.protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
+from penstock.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from penstock.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from penstock.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
 from penstock.protocol.messages.init_producer_id import InitProducerIdRequest
 from penstock.protocol.messages.list_config_resources import ListConfigResourcesRequest
@@ -58,6 +69,9 @@ from penstock.protocol.messages.list_groups import ListGroupsRequest
 from penstock.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from penstock.protocol.messages.list_transactions import ListTransactionsRequest
 from penstock.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
+from penstock.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
+from penstock.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from penstock.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from penstock.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from penstock.testing.nodes import RunningNode
 from scenarios import coordinator_requests
@@ -346,9 +360,37 @@ REQUESTS: dict[ApiKey, Callable[[Asked, int], Message]] = {
     ApiKey.UNREGISTER_BROKER: lambda asked, version: UnregisterBrokerRequest(broker_id=999),
     ApiKey.ADD_RAFT_VOTER: lambda asked, version: AddRaftVoterRequest(voter_id=999, timeout_ms=1000),
     ApiKey.REMOVE_RAFT_VOTER: lambda asked, version: RemoveRaftVoterRequest(voter_id=999),
-    ApiKey.DESCRIBE_ACLS: lambda asked, version: DescribeAclsRequest(resource_type_filter=1, operation=1),
-    ApiKey.CREATE_ACLS: lambda asked, version: CreateAclsRequest(creations=[AclCreation(resource_name=asked.topic)]),
-    ApiKey.DELETE_ACLS: lambda asked, version: DeleteAclsRequest(filters=[DeleteAclsFilter()]),
+    ApiKey.DESCRIBE_ACLS: lambda asked, version: DescribeAclsRequest(
+        resource_type_filter=1, operation=1, permission_type=1
+    ),
+    ApiKey.CREATE_ACLS: lambda asked, version: CreateAclsRequest(
+        creations=[AclCreation(resource_type=2, resource_name=asked.topic, operation=3, permission_type=3)]
+    ),
+    ApiKey.DELETE_ACLS: lambda asked, version: DeleteAclsRequest(
+        filters=[DeleteAclsFilter(resource_type_filter=1, operation=1, permission_type=1)]
+    ),
+    ApiKey.SASL_HANDSHAKE: lambda asked, version: SaslHandshakeRequest(mechanism="PLAIN"),
+    ApiKey.SASL_AUTHENTICATE: lambda asked, version: SaslAuthenticateRequest(auth_bytes=b"x"),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: lambda asked, version: DescribeUserScramCredentialsRequest(users=None),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: lambda asked, version: AlterUserScramCredentialsRequest(
+        upsertions=[
+            ScramCredentialUpsertion(name="alice", mechanism=1, iterations=4096, salt=b"s", salted_password=b"p" * 32)
+        ]
+    ),
+    ApiKey.CREATE_DELEGATION_TOKEN: lambda asked, version: CreateDelegationTokenRequest(max_lifetime_ms=-1),
+    ApiKey.RENEW_DELEGATION_TOKEN: lambda asked, version: RenewDelegationTokenRequest(hmac=b"x"),
+    ApiKey.EXPIRE_DELEGATION_TOKEN: lambda asked, version: ExpireDelegationTokenRequest(hmac=b"x"),
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: lambda asked, version: DescribeDelegationTokenRequest(owners=None),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: lambda asked, version: DescribeClientQuotasRequest(),
+    ApiKey.ALTER_CLIENT_QUOTAS: lambda asked, version: AlterClientQuotasRequest(
+        entries=[
+            alter_client_quotas.AlterClientQuotasRequestEntryData(
+                entity=[alter_client_quotas.EntityData(entity_type="user", entity_name=asked.topic)],
+                ops=[alter_client_quotas.OpData(key="producer_byte_rate", value=1e9)],
+            )
+        ],
+        validate_only=True,
+    ),
     **coordinator_requests.REQUESTS,
 }
 
@@ -364,6 +406,12 @@ REFUSED = {
     ApiKey.DESCRIBE_ACLS,
     ApiKey.CREATE_ACLS,
     ApiKey.DELETE_ACLS,
+    ApiKey.SASL_HANDSHAKE,
+    ApiKey.SASL_AUTHENTICATE,
+    ApiKey.CREATE_DELEGATION_TOKEN,
+    ApiKey.RENEW_DELEGATION_TOKEN,
+    ApiKey.EXPIRE_DELEGATION_TOKEN,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN,
     *coordinator_requests.REFUSED,
 }
 
@@ -426,6 +474,8 @@ def test_an_empty_request_is_answered_in_every_version(wire: Wire, complaints: C
         request = API[key].request()
         if isinstance(request, produce_messages.ProduceRequest):
             request.acks = 1
+        if isinstance(request, DescribeAclsRequest):  # types that are UNKNOWN close the connection, as in Kafka
+            request.resource_type_filter = request.operation = request.permission_type = 1
         wire.ask(request, version)
     assert "Traceback" not in complaints()
 

@@ -67,10 +67,17 @@ class Strict:
     def forbid(self, *forbidden: tuple[Operation, Resource]) -> None:
         self.forbidden = forbidden
 
-    def authorize(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
+    version = 0
+
+    def authorize(self, principal: Principal, host: str, operation: Operation, resource: Resource) -> bool:
         return (operation, resource) not in self.forbidden
 
-    def authorize_any(self, principal: Principal, operation: Operation, kind: ResourceKind) -> bool:
+    def refused(
+        self, principal: Principal, host: str, operation: Operation, resource: Resource, api_key: int, /
+    ) -> None:
+        assert (operation, resource) in self.forbidden
+
+    def authorize_any(self, principal: Principal, host: str, operation: Operation, kind: ResourceKind) -> bool:
         return not any(each == operation and resource.kind is kind for each, resource in self.forbidden)
 
 

@@ -21,6 +21,7 @@ SLICES = {
     "node": (2, 2),
     "metadata": (3, 2),
     "alarms": (2, 2),
+    "acls": (2, 2),
     "suspends": (2, 1),
     "cluster": (3, 2),
     "coordinators": (2, 2),

@@ -33,6 +33,7 @@ from penstock.broker.net.endpoints import Endpoints
 from penstock.broker.net.listeners import Listeners
 from penstock.broker.net.peers import Peers
 from penstock.broker.net.server import ConnectionLimits
+from penstock.broker.net.throttling import Throttling
 from penstock.broker.partitions.fetch_sessions import FetchSessions
 from penstock.broker.partitions.flusher import Flusher
 from penstock.broker.partitions.follower_fetch import FollowerFetches
@@ -76,6 +77,7 @@ class BrokerRole:
         wakeups: Wakeups,
         counters: Counters,
         authorizer: Authorizer,
+        throttling: Throttling,
         fail: Callable[[str], None],
     ) -> None:
         """`heartbeats`: a channel to the controller that carries only heartbeats."""
@@ -88,6 +90,7 @@ class BrokerRole:
         self._controller = controller
         self._wakeups = wakeups
         self._counters = counters
+        self._throttling = throttling
         self._fail = fail
         self._brokers = Brokers(quorum, peers, settings.static.inter_broker_listener)
         self._endpoints = Endpoints(settings.static)
@@ -110,14 +113,14 @@ class BrokerRole:
         self.coordinators = self._new_coordinators(hints, producer_ids)
         self._assignment = self._new_assignment()
         self.handover = self._new_handover(hints, listeners.limits)
-        self.router = self._new_router(authorizer)
+        self.router = self._new_router(authorizer, throttling)
         self._serve_records(hints)
         self._serve_coordinators(producer_ids)
         self._serve_cluster(identity.cluster_id)
 
     # -- the parts --------------------------------------------------------------------------------------------------
 
-    def _new_router(self, authorizer: Authorizer) -> BrokerRouter:
+    def _new_router(self, authorizer: Authorizer, throttling: Throttling) -> BrokerRouter:
         plain_produce = PlainProduce(self.replicas, self._environment.clock, authorizer)
         return BrokerRouter(
             self._environment.loop,
@@ -126,6 +129,7 @@ class BrokerRole:
             plain_produce=plain_produce,
             handle_run=ProduceRun(plain_produce, self._environment.clock).handle,
             plain_fetch=PlainFetch(self.replicas, self._settings, authorizer),
+            throttling=throttling,
         )
 
     def _new_session_id(self) -> int:
@@ -322,9 +326,11 @@ class BrokerRole:
             topic_creation=TopicCreation(self._controller, self._quorum),
         )
         for_admin = services.AdminServices(
+            clock=self._environment.clock,
             settings=self._settings,
             quorum=self._quorum,
             forwarding=Forwarding(self._quorum, self._controller, self._settings),
+            throttling=self._throttling,
             routes=self.router.routes,
         )
         self.router.serve(apis.CLUSTER_APIS, for_clients)

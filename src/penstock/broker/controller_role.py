@@ -18,6 +18,8 @@ from penstock.broker.metadata.registration import Registration
 from penstock.broker.net.listeners import Listeners
 from penstock.broker.net.peers import Peers
 from penstock.broker.net.router import Router
+from penstock.broker.net.throttling import Throttling
+from penstock.io.clock import Clock
 from penstock.model.ids import Uuid
 from penstock.security.authorizer import Authorizer
 from penstock.settings.live import LiveSettings
@@ -39,6 +41,8 @@ class ControllerRole:
         neighbourhood: Neighbourhood,
         router: Router,
         listeners: Listeners,
+        clock: Clock,
+        throttling: Throttling,
     ) -> None:
         """`registration`: of the broker in this process. `router`: of the controller listeners; it has no APIs yet."""
         self._is_alone = settings.static.is_alone
@@ -49,6 +53,7 @@ class ControllerRole:
             peers=peers,
             neighbourhood=neighbourhood,
             registration=registration,
+            clock=clock,
         )
         self._presence = ControllerPresence(
             node_id=settings.static.node_id,
@@ -60,7 +65,15 @@ class ControllerRole:
         )
         forwarding = Forwarding(quorum, controller, settings)
         router.serve(
-            ADMIN_APIS, AdminServices(settings=settings, quorum=quorum, forwarding=forwarding, routes=router.routes)
+            ADMIN_APIS,
+            AdminServices(
+                clock=clock,
+                settings=settings,
+                quorum=quorum,
+                forwarding=forwarding,
+                throttling=throttling,
+                routes=router.routes,
+            ),
         )
         router.serve(
             CONTROLLER_APIS,

@@ -15,6 +15,8 @@ import contextlib
 import logging
 from collections.abc import Mapping
 
+from penstock.broker.authentication.listener_authentication import ListenerAuthentications
+from penstock.broker.authentication.node_logins import NodeLogins
 from penstock.broker.broker_role import BrokerRole
 from penstock.broker.controller_role import ControllerRole
 from penstock.broker.metadata import lifecycle
@@ -27,17 +29,24 @@ from penstock.broker.metrics.collecting import collect
 from penstock.broker.metrics.counters import Counters
 from penstock.broker.metrics.endpoint import MetricsEndpoint
 from penstock.broker.metrics.node_metrics import NodeSources
+from penstock.broker.net.audit import Audit
+from penstock.broker.net.inter_node_security import InterNodeSecurity
 from penstock.broker.net.listeners import Listeners
 from penstock.broker.net.peers import PeerFailed, Peers
 from penstock.broker.net.router import Router
+from penstock.broker.net.throttling import Throttling
 from penstock.broker.partitions.replica import Wakeups
 from penstock.io.environment import Environment
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.image import MetadataImage, ResourceType
+from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import Uuid, uuid_text
 from penstock.model.ownership import owned_by_loop
 from penstock.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from penstock.security.authorizer import AllowAll, Authorizer
+from penstock.security.acl_authorizer import AclAuthorizer
+from penstock.security.authorizer import CLUSTER, AllowAll, Authorizer, Operation
+from penstock.security.principal import parse_principal
+from penstock.settings.acls import locked_out
 from penstock.settings.live import LiveSettings
 from penstock.settings.node import NodeSettings
 
@@ -46,6 +55,7 @@ logger = logging.getLogger("penstock.node")
 IDLE_CHECKS_PER_PERIOD = 4
 RESIGN_S = 2.0
 ASK_CLUSTER_ID_S = 1.0
+CERTIFICATES_CHECKED_EVERY_S = 10.0
 CONTROLLERS = 2  # the endpoint type of DescribeCluster
 
 
@@ -64,18 +74,37 @@ class Node:
         self.settings = LiveSettings(settings)
         self.failure: asyncio.Future[str] = loop.create_future()
         self._environment = environment
+        self._acls: AclAuthorizer | None = None
+        if settings.has_acls and authorizer is None:
+            self._acls = authorizer = AclAuthorizer(
+                settings.super_user_names,
+                allow_without_acl=settings.allow_everyone_if_no_acl_found,
+                is_loaded=lambda: self.quorum.is_loaded,
+                on_refused=Audit(loop.time).refused,
+            )
         self._authorizer: Authorizer = authorizer or AllowAll()
+        self._is_open = False
         self._unusable_directories = unusable_directories or {}
         self._neighbourhood = Neighbourhood(environment.neighbours, is_watched=settings.penstock_local_death_detection)
         self._registration = Registration(settings.node_id)
-        self._peers = Peers(loop, f"penstock-{settings.node_id}")
+        logins = NodeLogins(settings, environment.randomness)
+        self._security = InterNodeSecurity(self.settings)
+        client_id = f"penstock-{settings.node_id}"
+        self._controller_peers = Peers(loop, client_id, login=logins.to_controllers, tls=self._security.to_controllers)
+        self._broker_peers = Peers(loop, client_id, login=logins.to_brokers, tls=self._security.to_brokers)
         self._counters = Counters()
         self._wakeups = Wakeups()
+        self.authentications = ListenerAuthentications(
+            settings, loop=loop, clock=environment.clock, randomness=environment.randomness, image=lambda: self.image
+        )
+        self._throttling = Throttling(settings, loop.time)
         self.listeners = Listeners(
             self.settings,
             loop=loop,
             after_read=self._wakeups.run,
             plain_latency=self._counters.requests.produce,
+            gates_of=self.authentications.gates_of,
+            throttling=self._throttling,
         )
         self._metrics_endpoint = MetricsEndpoint(
             settings.metrics_endpoint, loop, self._counters.loop_lag, self._collect
@@ -86,6 +115,7 @@ class Node:
         self.controller: ControllerRole | None = None
         self.broker: BrokerRole | None = None
         self._leader_known = asyncio.Event()
+        self._certificates_may_have_changed = asyncio.Event()
         self._upkeep: asyncio.Task[None] | None = None
 
     @property
@@ -115,6 +145,7 @@ class Node:
         settings = self.settings.static
         for notice in settings.notices:
             logger.warning("%s", notice)
+        self._check_certificate()
         randomness = self._environment.randomness
         controller_incarnation, broker_incarnation = randomness.bytes(16), randomness.bytes(16)
         await self._identify()
@@ -129,9 +160,13 @@ class Node:
         if settings.is_controller:
             self.controller = self._new_controller(router, controller_incarnation)
         self.quorum.open()
+        self._is_open = True
+        if self._acls is not None:
+            self._acls.load(self.image.acls)
         self._neighbourhood.look_around(self.image)
         self._controller_changed()
         self._apply_dynamic_settings()
+        self._apply_quotas()
         await self.listeners.serve(self.listeners.of_controllers)
         await self._metrics_endpoint.open()
         if settings.is_broker:
@@ -158,7 +193,7 @@ class Node:
             for host, port in servers:
                 future: asyncio.Future[DescribeClusterResponse | PeerFailed] = self._environment.loop.create_future()
                 request = DescribeClusterRequest(endpoint_type=CONTROLLERS)
-                self._peers.at(host, port).send(request, future.set_result, timeout=ASK_CLUSTER_ID_S)
+                self._controller_peers.at(host, port).send(request, future.set_result, timeout=ASK_CLUSTER_ID_S)
                 answer = await future
                 if not isinstance(answer, PeerFailed) and answer.cluster_id:
                     return answer.cluster_id
@@ -175,7 +210,7 @@ class Node:
             loop=self._environment.loop,
             settings=self.settings.static,
             identity=self.identity,
-            peers=self._peers,
+            peers=self._controller_peers,
             new_id=self._new_id,
             on_commit=lambda _, delta: self._committed(delta),
             on_fatal=lambda error: self._fail(f"the metadata log failed: {error}"),
@@ -185,7 +220,7 @@ class Node:
         )
 
     def _channel(self, router: Router, name: str) -> ControllerChannel:
-        return ControllerChannel(self._environment.loop, self.quorum, self._peers, router.ask, name)
+        return ControllerChannel(self._environment.loop, self.quorum, self._controller_peers, router.ask, name)
 
     def _new_controller(self, router: Router, incarnation_id: Uuid) -> ControllerRole:
         return ControllerRole(
@@ -197,10 +232,12 @@ class Node:
             authorizer=self._authorizer,
             quorum=self.quorum,
             controller=self._to_controller,
-            peers=self._peers,
+            peers=self._broker_peers,
             neighbourhood=self._neighbourhood,
             router=router,
             listeners=self.listeners,
+            clock=self._environment.clock,
+            throttling=self._throttling,
         )
 
     def _new_broker(self, controller_router: Router, incarnation_id: Uuid) -> BrokerRole:
@@ -213,11 +250,12 @@ class Node:
             quorum=self.quorum,
             controller=self._to_controller,
             heartbeats=self._channel(controller_router, lifecycle.CHANNEL),
-            peers=self._peers,
+            peers=self._broker_peers,
             listeners=self.listeners,
             wakeups=self._wakeups,
             counters=self._counters,
             authorizer=self._authorizer,
+            throttling=self._throttling,
             fail=self._fail,
         )
 
@@ -226,18 +264,40 @@ class Node:
         local_host = None
         if not self.settings.static.is_alone:
             await self._leader_known.wait()
-            local_host = self._peers.local_host()
+            local_host = self._controller_peers.local_host()
         await broker.register(self.listeners.registered_by_broker(local_host))
         self._apply_dynamic_settings()
+        self._check_own_access(local_host)
         await broker.take_part()
         await self.listeners.serve(self.listeners.of_brokers)
+
+    def _check_certificate(self) -> None:
+        """Controllers must answer each other before any ACL is loaded."""
+        settings = self.settings.static
+        principal = self._security.principal_at(settings.quorum_listener) if settings.is_controller else None
+        if self._acls is not None and principal is not None and principal not in settings.super_user_names:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, locked_out(settings, settings.quorum_listener, principal))
+
+    def _check_own_access(self, local_host: str | None) -> None:
+        """Brokers send each other requests: without the right to do so, no partition would have followers."""
+        settings = self.settings.static
+        listener = settings.inter_broker_listener
+        principal = settings.own_principals.get(listener) or self._security.principal_at(listener)
+        if self._acls is None or principal is None or local_host is None:
+            return
+        if not self._acls.authorize(parse_principal(principal), local_host, Operation.CLUSTER_ACTION, CLUSTER):
+            raise KafkaError(ErrorCode.INVALID_CONFIG, locked_out(settings, listener, principal))
 
     # -- the metadata changed ---------------------------------------------------------------------------------------
 
     def _committed(self, delta: MetadataDelta) -> None:
         self._neighbourhood.look_around(self.image)
+        if self._acls is not None and self._is_open and (delta.added_acls or delta.removed_acls):
+            self._acls.change(delta.added_acls.values(), delta.removed_acls.values())
         if any(resource.type == ResourceType.BROKER for resource in delta.changed_configs):
             self._apply_dynamic_settings()
+        if delta.quotas_changed:
+            self._apply_quotas()
         if self.broker is not None:
             self.broker.committed(delta)
         if self.controller is not None:
@@ -259,6 +319,11 @@ class Node:
         cluster = self.image.config(ResourceType.BROKER, "")
         self.settings.set_dynamic(cluster, self.image.config(ResourceType.BROKER, str(self.settings.static.node_id)))
         self.listeners.settings_changed()
+        self._certificates_may_have_changed.set()
+
+    def _apply_quotas(self) -> None:
+        self._throttling.set(self.image.client_quotas)
+        self.listeners.quotas_changed()
 
     # -- upkeep -----------------------------------------------------------------------------------------------------
 
@@ -268,11 +333,24 @@ class Node:
             async with asyncio.TaskGroup() as tasks:
                 if self.broker is not None:
                     self.broker.start_upkeep(tasks)
+                if self.listeners.use_tls or self._security.uses_tls:
+                    tasks.create_task(self._renew_certificates())
                 if idle_max_ms >= 0:
                     tasks.create_task(self._close_idle_connections(idle_max_ms / 1000))
         except* Exception as errors:
             logger.exception("upkeep failed")
             self._fail(f"upkeep failed: {errors.exceptions[0]}")
+
+    async def _renew_certificates(self) -> None:
+        """Look for changed key and trust stores now and then, and after a setting has changed."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CERTIFICATES_CHECKED_EVERY_S):
+                    await self._certificates_may_have_changed.wait()
+            self._certificates_may_have_changed.clear()
+            # Deriving keys from the passwords of stores takes longer than the loop may be held.
+            await asyncio.to_thread(self.listeners.renew_certificates)
+            await asyncio.to_thread(self._security.renew)
 
     async def _close_idle_connections(self, idle_max: float) -> None:
         while True:
@@ -286,7 +364,9 @@ class Node:
             settings=self.settings,
             counters=self._counters,
             listeners=self.listeners,
+            authentications=self.authentications.counts,
             quorum=self.quorum,
+            throttling=self._throttling,
         )
         if self.broker is None or not self.broker.is_serving:
             return await collect(node)
@@ -315,7 +395,8 @@ class Node:
             await listener.close()
         await self._metrics_endpoint.close()
         await self.quorum.close()
-        self._peers.close()
+        self._controller_peers.close()
+        self._broker_peers.close()
         self._neighbourhood.close()
 
     async def _leave_quorum(self) -> None:
@@ -340,5 +421,6 @@ class Node:
             self.broker.abandon()
         if self.controller is not None:
             self.controller.close()
-        self._peers.close()
+        self._controller_peers.close()
+        self._broker_peers.close()
         self._neighbourhood.close()

@@ -1,8 +1,8 @@
 """Configures the log output of a node: text or JSON (`penstock.log.format`).
 
 With JSON, every line is one object: time (RFC 3339, UTC), level, logger, node, message and, if there is one, exception
-(the traceback as one string) and thread (for lines from other threads than the event loop's). These fields are stable;
-others may be added.
+(the traceback as one string), thread (for lines from other threads than the event loop's) and audit (an object, for
+lines of the audit log). These fields are stable; others may be added.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
+        if hasattr(record, "audit"):
+            line["audit"] = record.audit
         if record.threadName != threading.main_thread().name:
             line["thread"] = record.threadName
         return json.dumps(line, ensure_ascii=False, default=str)

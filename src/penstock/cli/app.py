@@ -8,22 +8,27 @@ import typer
 
 from penstock import __version__
 from penstock.cli import (
+    acls,
     bench,
     cluster,
     consume,
     demo,
     doctor,
+    formatting,
     groups,
     log,
     log_dirs,
     pipeline,
     produce,
+    quotas,
     server,
     spark,
+    tokens,
     top,
     topics,
     transactions,
     up,
+    users,
 )
 
 # Wrong usage; typer does not export the class.
@@ -60,12 +65,17 @@ def application() -> Any:
         add_help_option=False,
         context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
     )(_server)
+    app.command("format", rich_help_panel="Run")(formatting.format_directories)
     app.command("demo", rich_help_panel="Run")(demo.demo)
     app.add_typer(topics.app, name="topics", rich_help_panel="Use")
     app.command("produce", rich_help_panel="Use")(produce.produce)
     app.command("consume", rich_help_panel="Use")(consume.consume)
     app.add_typer(groups.app, name="groups", rich_help_panel="Use")
     app.add_typer(transactions.app, name="transactions", rich_help_panel="Use")
+    app.add_typer(acls.app, name="acls", rich_help_panel="Use")
+    app.add_typer(users.app, name="users", rich_help_panel="Use")
+    app.add_typer(tokens.app, name="tokens", rich_help_panel="Use")
+    app.add_typer(quotas.app, name="quotas", rich_help_panel="Use")
     app.add_typer(pipeline.app, name="pipeline", rich_help_panel="Use")
     app.add_typer(spark.app, name="spark", rich_help_panel="Use")
     app.command("top", rich_help_panel="Look")(top.top)

@@ -32,6 +32,16 @@ Bootstrap = Annotated[
         help="Any broker of the cluster.",
     ),
 ]
+CommandConfig = Annotated[
+    str | None,
+    typer.Option(
+        "--command-config",
+        envvar="PENSTOCK_COMMAND_CONFIG",
+        metavar="FILE",
+        help="Client settings by Kafka's names: security.protocol, sasl.mechanism, sasl.jaas.config, ...",
+        show_default=False,
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -45,6 +55,21 @@ def command_group(help_text: str) -> typer.Typer:
 
 def fail(message: str) -> NoReturn:
     raise CommandFailed(message)
+
+
+def read_client_options(path: str | None) -> dict[str, str]:
+    """The settings in the file of --command-config."""
+    if path is None:
+        return {}
+    from penstock.settings.properties import parse_properties
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            return parse_properties(file.read())
+    except OSError as error:
+        fail(f"{path}: {error.strerror}")
+    except UnicodeDecodeError:
+        fail(f"{path}: not a text file in UTF-8")
 
 
 def note(message: str) -> None:

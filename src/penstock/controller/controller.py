@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
 
-from penstock.controller import leaders
+from penstock.controller import acls, leaders
 from penstock.controller.alter_partition import alter_partition
 from penstock.controller.brokers import BrokerHandlers
+from penstock.controller.client_quotas import alter_client_quotas
 from penstock.controller.configs import ConfigHandlers
 from penstock.controller.controllers import register_controller
 from penstock.controller.directories import assign_replicas_to_dirs
@@ -28,7 +29,9 @@ from penstock.controller.placement import Placement
 from penstock.controller.producer_ids import allocate_producer_ids
 from penstock.controller.reassignments import alter_partition_reassignments, list_partition_reassignments
 from penstock.controller.result import Result, Unfinished
-from penstock.controller.topics import TopicHandlers
+from penstock.controller.scram import alter_user_scram_credentials
+from penstock.controller.tokens import TokenHandlers
+from penstock.controller.topics import Charge, TopicHandlers, free_of_charge
 from penstock.controller.view import ClusterView
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
@@ -38,11 +41,16 @@ from penstock.model.ids import Uuid
 from penstock.model.ownership import owned_by_loop
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from penstock.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
 from penstock.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from penstock.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from penstock.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+)
+from penstock.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
 )
 from penstock.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
@@ -54,10 +62,20 @@ from penstock.protocol.messages.controller_registration import (
     ControllerRegistrationRequest,
     ControllerRegistrationResponse,
 )
+from penstock.protocol.messages.create_acls import CreateAclsRequest, CreateAclsResponse
+from penstock.protocol.messages.create_delegation_token import (
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+)
 from penstock.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from penstock.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from penstock.protocol.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
 from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from penstock.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from penstock.protocol.messages.expire_delegation_token import (
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+)
 from penstock.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -67,8 +85,10 @@ from penstock.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
 )
 from penstock.protocol.messages.metadata_records import FeatureLevelRecord
+from penstock.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
 from penstock.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from penstock.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from penstock.security.principal import Principal
 from penstock.settings.explain import BrokerLayers
 from penstock.settings.node import NodeSettings
 
@@ -176,21 +196,28 @@ class Controller:
     # -- handlers ------------------------------------------------------------------------------------------------------
 
     def create_topics(
-        self, request: CreateTopicsRequest, describable: Container[str] | None = None
+        self,
+        request: CreateTopicsRequest,
+        describable: Container[str] | None = None,
+        charge: Charge = free_of_charge,
     ) -> Result[CreateTopicsResponse]:
-        topics = self._topics()
+        topics = self._topics(charge)
         result = topics.create_topics(request, describable)
         self._placement = topics.placement if result.records else self._placement
         return result
 
-    def create_partitions(self, request: CreatePartitionsRequest) -> Result[CreatePartitionsResponse]:
-        topics = self._topics()
+    def create_partitions(
+        self, request: CreatePartitionsRequest, charge: Charge = free_of_charge
+    ) -> Result[CreatePartitionsResponse]:
+        topics = self._topics(charge)
         result = topics.create_partitions(request)
         self._placement = topics.placement if result.records else self._placement
         return result
 
-    def delete_topics(self, request: DeleteTopicsRequest) -> Result[DeleteTopicsResponse]:
-        return self._topics().delete_topics(request)
+    def delete_topics(
+        self, request: DeleteTopicsRequest, charge: Charge = free_of_charge
+    ) -> Result[DeleteTopicsResponse]:
+        return self._topics(charge).delete_topics(request)
 
     def incremental_alter_configs(
         self, request: IncrementalAlterConfigsRequest
@@ -199,6 +226,15 @@ class Controller:
 
     def alter_configs(self, request: AlterConfigsRequest) -> Result[AlterConfigsResponse]:
         return self._configs().alter_configs(request)
+
+    def create_acls(self, request: CreateAclsRequest) -> Result[CreateAclsResponse]:
+        return acls.create_acls(self.image, request, self._new_id)
+
+    def delete_acls(self, request: DeleteAclsRequest) -> Result[DeleteAclsResponse]:
+        return acls.delete_acls(self.image, request)
+
+    def alter_client_quotas(self, request: AlterClientQuotasRequest) -> Result[AlterClientQuotasResponse]:
+        return alter_client_quotas(self.image, request)
 
     def update_features(self, request: UpdateFeaturesRequest) -> Result[UpdateFeaturesResponse]:
         own_minimum = self._static.topic_defaults.min_insync_replicas
@@ -251,13 +287,38 @@ class Controller:
     def assign_replicas_to_dirs(self, request: AssignReplicasToDirsRequest) -> Result[AssignReplicasToDirsResponse]:
         return assign_replicas_to_dirs(self._view(), request)
 
+    def alter_user_scram_credentials(
+        self, request: AlterUserScramCredentialsRequest
+    ) -> Result[AlterUserScramCredentialsResponse]:
+        return alter_user_scram_credentials(self.image, request)
+
+    def create_delegation_token(
+        self, request: CreateDelegationTokenRequest, requester: Principal, now_ms: int, version: int
+    ) -> Result[CreateDelegationTokenResponse]:
+        return TokenHandlers(self.image, self._static, now_ms).create(request, requester, self._new_id(), version)
+
+    def renew_delegation_token(
+        self, request: RenewDelegationTokenRequest, principal: Principal, now_ms: int
+    ) -> Result[RenewDelegationTokenResponse]:
+        return TokenHandlers(self.image, self._static, now_ms).renew(request, principal)
+
+    def expire_delegation_token(
+        self, request: ExpireDelegationTokenRequest, principal: Principal, now_ms: int
+    ) -> Result[ExpireDelegationTokenResponse]:
+        return TokenHandlers(self.image, self._static, now_ms).expire(request, principal)
+
+    def sweep_delegation_tokens(self, now_ms: int) -> Result[None]:
+        return TokenHandlers(self.image, self._static, now_ms).sweep()
+
     # -- handler objects -----------------------------------------------------------------------------------------------
 
-    def _topics(self) -> TopicHandlers:
+    def _topics(self, charge: Charge) -> TopicHandlers:
         if self._placement is None:
             self._placement = Placement(sum(len(topic.partitions) for topic in self.image.topics))
         placement = self._placement.copy()
-        return TopicHandlers(self.image, self.settings, self.layers, new_id=self._new_id, placement=placement)
+        return TopicHandlers(
+            self.image, self.settings, self.layers, new_id=self._new_id, placement=placement, charge=charge
+        )
 
     def _configs(self) -> ConfigHandlers:
         return ConfigHandlers(self._view(), self._static, self.settings.topic_defaults)

@@ -44,6 +44,12 @@ from penstock.settings.topic import TopicSettings
 # More in one request would make a batch of records that blocks everything after it.
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
 
+Charge = Callable[[int], None]
+
+
+def free_of_charge(partitions: int) -> None:
+    """For requests that no quota applies to."""
+
 
 class TopicHandlers:
     """Handlers over one image, with the other state they need."""
@@ -56,13 +62,16 @@ class TopicHandlers:
         *,
         new_id: Callable[[], Uuid],
         placement: Placement,
+        charge: Charge,
     ) -> None:
+        """`charge`: counts partitions that are created or deleted, and refuses with a KafkaError what is too much."""
         self._image = image
         self._settings = settings
         self._layers = layers
         self._new_id = new_id
         # Advances as partitions are placed here; the caller decides whether to keep it.
         self.placement = placement
+        self._charge = charge
         self._default_configs: list[CreatableTopicConfigs] | None = None
 
     # -- CreateTopics --------------------------------------------------------------------------------------------------
@@ -127,6 +136,7 @@ class TopicHandlers:
             partitions = self._manual_partitions(topic)
         else:
             partitions = self._placed_partitions(topic)
+        self._charge(len(partitions))
         topic_id = self._new_id()
         records: list[Message] = [TopicRecord(name=topic.name, topic_id=topic_id)]
         records += [
@@ -252,18 +262,19 @@ class TopicHandlers:
         additional = wanted.count - existing
         if additional > room:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+        if wanted.assignments is not None and len(wanted.assignments) != additional:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Attempted to add {additional} additional partition(s), but only "
+                f"{len(wanted.assignments)} assignment(s) were specified.",
+            )
+        self._charge(additional)
         first = topic.partitions[0]
         # The replication factor after the reassignment.
         replication_factor = len(set(first.replicas) - set(first.removing_replicas))
         if wanted.assignments is None:
             partitions = self._place(additional, replication_factor)
         else:
-            if len(wanted.assignments) != additional:
-                raise KafkaError(
-                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                    f"Attempted to add {additional} additional partition(s), but only "
-                    f"{len(wanted.assignments)} assignment(s) were specified.",
-                )
             partitions = []
             for index, assignment in enumerate(wanted.assignments, start=existing):
                 check_assignment(self._image, assignment.broker_ids, replication_factor)
@@ -286,6 +297,7 @@ class TopicHandlers:
                     raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED)
                 found_name, found_id = self._topic_to_delete(name, topic_id, counts[name, topic_id])
                 if found_id not in going:
+                    self._charge(len(self._image.topics.ids[found_id].partitions))
                     going.add(found_id)
                     records.append(RemoveTopicRecord(topic_id=found_id))
                 results.append(DeletableTopicResult(name=found_name, topic_id=found_id))

@@ -14,7 +14,7 @@ Tokens (waiting requests) and deadlines (timers) are soft state: they may be los
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import NamedTuple, TypeAlias
 
 from penstock.model.errors import ErrorCode
@@ -48,3 +48,5 @@ class Caller(NamedTuple):
     client_id: str = ""
     client_host: str = ""
     api_version: int = 0
+    # Whether the client may know of a topic of this name; None if it may know of all.
+    may_describe: Callable[[str], bool] | None = None

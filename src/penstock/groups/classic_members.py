@@ -83,7 +83,7 @@ class ClassicMembers:
         if replaced is None and _is_of_another_generation(request, subscription, member.epoch):
             # It may have been assigned more since it wrote this. It will join again, and know then.
             owned = None
-        moved = self._membership.update(draft, member, wished, owned, now_ms)
+        moved = self._membership.update(draft, member, wished, owned, now_ms, caller.may_describe)
         out = Decision([], [])
         if replaced is not None:
             self._membership.forget(group.group_id, replaced)

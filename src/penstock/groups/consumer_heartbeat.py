@@ -115,7 +115,7 @@ class ConsumerHeartbeat:
                 self._membership.watch(group.group_id, member, moved, now_ms)
                 return self._response(request, had, moved)
             draft = Draft.of(group)
-            moved = self._membership.update(draft, member, wished, owned, now_ms)
+            moved = self._membership.update(draft, member, wished, owned, now_ms, caller.may_describe)
             out.records.extend(draft.records)
             self._membership.watch(group.group_id, member, moved, now_ms)
             return self._response(request, had, moved)
@@ -151,7 +151,8 @@ class ConsumerHeartbeat:
         # A known member that joins has given up everything, unless this is an old request that the network repeated
         # while the member goes on. It confirms what it must give up with its next heartbeat.
         is_certain = replaced is not None or member.epoch == 0 or member.state is MemberState.UNKNOWN
-        moved = self._membership.update(draft, member, wished, [] if is_certain else None, now_ms)
+        owned: list[TopicPartitions] | None = [] if is_certain else None
+        moved = self._membership.update(draft, member, wished, owned, now_ms, caller.may_describe)
         # Nothing below can refuse the request.
         out.records.extend(draft.records)
         if upgraded is not None:

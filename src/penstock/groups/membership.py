@@ -24,7 +24,7 @@ from penstock.groups.records import (
     target_tombstone,
 )
 from penstock.groups.state import GroupState
-from penstock.groups.subscriptions import Subscriptions
+from penstock.groups.subscriptions import MayDescribe, Subscriptions
 from penstock.groups.timers import TimerKey
 from penstock.groups.topics import metadata_hash
 from penstock.model.errors import ErrorCode, KafkaError
@@ -62,6 +62,7 @@ class Membership:
         after: ConsumerMember,
         owned: list[TopicPartitions] | None,
         now_ms: int,
+        may_describe: MayDescribe,
     ) -> ConsumerMember:
         """Update a member.
 
@@ -71,11 +72,12 @@ class Membership:
         assignor = draft.group.preferred_assignor(self._default_assignor)
         if after != before or after.member_id not in draft.group.members:
             draft.emit(member_record(draft.group.group_id, after.member_id, after.wishes()))
-        regex_changed = self._subscriptions.update(draft, before, after, now_ms)
+        regex_changed = self._subscriptions.update(draft, before, after, may_describe, now_ms)
         subscription_changed = after.topics != before.topics or regex_changed
         self.update_epoch(
             draft,
             now_ms,
+            may_describe,
             must_bump=subscription_changed or draft.group.preferred_assignor(self._default_assignor) != assignor,
         )
         self.update_target(draft, now_ms)
@@ -111,10 +113,10 @@ class Membership:
 
     # -- the group -----------------------------------------------------------------------------------------------------
 
-    def update_epoch(self, draft: Draft, now_ms: int, *, must_bump: bool) -> None:
+    def update_epoch(self, draft: Draft, now_ms: int, may_describe: MayDescribe, *, must_bump: bool) -> None:
         group = draft.group
         if self._subscriptions.is_due(group, now_ms):
-            must_bump |= self._subscriptions.refresh(draft, now_ms)
+            must_bump |= self._subscriptions.refresh(draft, may_describe, now_ms)
             self._mark(group.group_id, regexes_checked_ms=now_ms, regexes_checked_version=self._state.topics.version)
         current_hash = metadata_hash(group.subscribed_topics(), self._state.topics)
         # No member is ever in epoch 0, which in a request means "join".

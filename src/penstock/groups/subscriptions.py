@@ -7,6 +7,7 @@ cached here).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from penstock.groups.consumer_group import ConsumerGroup
@@ -17,6 +18,8 @@ from penstock.groups.state import GroupState
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import Uuid
 from penstock.regex import InvalidRegex, Regex
+
+MayDescribe = Callable[[str], bool] | None
 
 # The number of compiled expressions to cache.
 _REMEMBERED: Final = 1000
@@ -33,13 +36,19 @@ class Subscriptions:
         found = (self._state.topics.topic_id(name) for name in group.topics_of(member))
         return frozenset(topic_id for topic_id in found if topic_id is not None)
 
-    def update(self, draft: Draft, before: ConsumerMember, after: ConsumerMember, now_ms: int) -> bool:
-        """Update the group's expressions after a member's subscription changed; True if its expression changed."""
+    def update(
+        self, draft: Draft, before: ConsumerMember, after: ConsumerMember, may_describe: MayDescribe, now_ms: int
+    ) -> bool:
+        """Update the group's expressions after a member's subscription changed; True if its expression changed.
+
+        An expression matches only topics that the client may know of, as in Kafka.
+        """
         if before.regex == after.regex:
             return False
         self.forget_unused(draft, before.regex)
         if after.regex and after.regex not in draft.group.regexes:
-            self._write(draft, after.regex, self._match(after.regex), now_ms)
+            topics = frozenset(filter(may_describe, self._match(after.regex)))
+            self._write(draft, after.regex, topics, now_ms)
         return True
 
     def forget_unused(self, draft: Draft, regex: str | None) -> None:
@@ -64,12 +73,16 @@ class Subscriptions:
         is_outdated = group.regexes_checked_version != self._state.topics.version
         return is_outdated or now_ms >= last_ms + settings.regex_refresh_interval_ms
 
-    def refresh(self, draft: Draft, now_ms: int) -> bool:
-        """Match all expressions again; True if any matches other topics than before."""
+    def refresh(self, draft: Draft, may_describe: MayDescribe, now_ms: int) -> bool:
+        """Match all expressions again; True if any matches other topics than before.
+
+        `may_describe` is of the member whose heartbeat is the occasion, as in Kafka: the members of a group share the
+        topics of an expression.
+        """
         changed = False
         for regex, resolved in list(draft.group.regexes.items()):
             try:
-                topics = self._match(regex)
+                topics = frozenset(filter(may_describe, self._match(regex)))
             except KafkaError:
                 # Another coordinator accepted this expression: keep the topics it matched.
                 continue

@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from penstock.client.errors import ClientError
 from penstock.client.wire.connection import Connection
+from penstock.client.wire.login import login_from, tls_from
 from penstock.local.lifeline import Lifeline
 from penstock.local.properties import merge_properties
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -49,10 +50,12 @@ class LocalNode:
         defaults: Mapping[str, str] | None = None,
         wrapper: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        client_options: Mapping[str, str] | None = None,
     ) -> None:
         """`properties` override server.properties; `defaults` apply only to settings that it lacks.
 
         `wrapper` is a command that executes the node's (`nice`, `ip netns exec`); `environment` is added to ours.
+        `client_options`: security settings of clients, for the check whether a broker is ready.
         """
         self.node_id = node_id
         self.directory = os.path.abspath(directory)
@@ -63,6 +66,7 @@ class LocalNode:
         self.defaults = dict(defaults or {})
         self._wrapper = list(wrapper)
         self._environment = dict(environment or {})
+        self.client_options = dict(client_options or {})
         self.process: subprocess.Popen[bytes] | None = None
         self._lifeline: Lifeline | None = None
 
@@ -138,7 +142,7 @@ class LocalNode:
         if self.is_broker:
             return self.node_id in self.known_brokers()
         try:
-            Connection(self.host, self.port, timeout=2.0).close()
+            Connection(self.host, self.port, timeout=2.0, tls=tls_from(self.client_options)).close()
         except ClientError:
             return False
         return True
@@ -146,7 +150,8 @@ class LocalNode:
     def known_brokers(self) -> set[int]:
         """Return the brokers that this one reports to clients; none if it does not answer."""
         try:
-            with Connection(self.host, self.port, timeout=2.0) as connection:
+            login, tls = login_from(self.client_options), tls_from(self.client_options)
+            with Connection(self.host, self.port, timeout=2.0, login=login, tls=tls) as connection:
                 metadata = connection.request(MetadataRequest(topics=[]), MetadataResponse)
         except ClientError:
             return set()

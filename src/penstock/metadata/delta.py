@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
+from penstock.metadata.acls import AclsImage
 from penstock.metadata.cluster import BrokerRegistration, ControllerRegistration
 from penstock.metadata.features import KRAFT_VERSION
 from penstock.metadata.image import ConfigResource, MetadataImage, ResourceType
@@ -28,9 +29,12 @@ from penstock.metadata.topics import Topic, TopicsImage, collision_key
 from penstock.model.ids import Uuid, uuid_text
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages.metadata_records import (
+    AccessControlEntryRecord,
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
+    ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     FeatureLevelRecord,
     FenceBrokerRecord,
     NoOpRecord,
@@ -39,11 +43,20 @@ from penstock.protocol.messages.metadata_records import (
     ProducerIdsRecord,
     RegisterBrokerRecord,
     RegisterControllerRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
+    UserScramCredentialRecord,
 )
+from penstock.quotas.entity import Entity, entity_of
+from penstock.security.acls import Acl
+from penstock.security.credentials import ScramCredential, ScramMechanism, ScramUser
+from penstock.security.principal import parse_principal
+from penstock.security.tokens import DelegationToken
 
 # The change that ClearElrRecord makes to each partition with eligible leader replicas.
 _ELR_CLEARED: Final = PartitionChangeRecord(eligible_leader_replicas=[], last_known_elr=[])
@@ -65,12 +78,21 @@ class MetadataDelta:
         self.changed_configs: set[ConfigResource] = set()
         self.changed_brokers: set[int] = set()
         self.features_changed = False
+        # An ACL created and deleted within the delta is in neither.
+        self.added_acls: dict[Uuid, Acl] = {}
+        self.removed_acls: dict[Uuid, Acl] = {}
+        self.quotas_changed = False
 
         self._features = image.features
         self._brokers = image.brokers
         self._controllers = image.controllers
         self._configs: dict[ConfigResource, Mapping[str, str]] | None = None
+        self._acl_entries: dict[Uuid, Acl] | None = None
+        self._acl_ids: dict[Acl, Uuid] = {}
+        self._quotas: dict[Entity, Mapping[str, float]] | None = None
         self._next_producer_id = image.next_producer_id
+        self._scram_credentials = image.scram_credentials
+        self._delegation_tokens = image.delegation_tokens
         self._ids: dict[Uuid, Topic] | None = None
         self._names: dict[str, Uuid] | None = None
         self._collisions: dict[str, tuple[str, ...]] = {}
@@ -107,7 +129,11 @@ class MetadataDelta:
             controllers=self._controllers,
             topics=topics,
             configs=self.image.configs if self._configs is None else self._configs,
+            acls=self.image.acls if self._acl_entries is None else AclsImage(self._acl_entries, self._acl_ids),
+            client_quotas=self.image.client_quotas if self._quotas is None else self._quotas,
             next_producer_id=self._next_producer_id,
+            scram_credentials=self._scram_credentials,
+            delegation_tokens=self._delegation_tokens,
         )
 
     # -- features, nodes, producer ids ------------------------------------------------------------------------------
@@ -172,6 +198,40 @@ class MetadataDelta:
         if record.next_producer_id <= self._next_producer_id and self._next_producer_id:
             raise ReplayFailed(f"the next producer id went from {self._next_producer_id} to {record.next_producer_id}")
         self._next_producer_id = record.next_producer_id
+
+    # -- credentials ---------------------------------------------------------------------------------------------------
+
+    def _scram_credential(self, record: UserScramCredentialRecord) -> None:
+        user = _scram_user(record.name, record.mechanism)
+        credential = ScramCredential(record.salt, record.stored_key, record.server_key, record.iterations)
+        self._scram_credentials = {**self._scram_credentials, user: credential}
+
+    def _remove_scram_credential(self, record: RemoveUserScramCredentialRecord) -> None:
+        user = _scram_user(record.name, record.mechanism)
+        if user not in self._scram_credentials:
+            raise ReplayFailed(f"user {record.name} has no {user.mechanism.title} credential")
+        self._scram_credentials = {key: value for key, value in self._scram_credentials.items() if key != user}
+
+    def _delegation_token(self, record: DelegationTokenRecord) -> None:
+        try:
+            token = DelegationToken(
+                record.token_id,
+                parse_principal(record.owner),
+                parse_principal(record.requester),
+                tuple(map(parse_principal, record.renewers)),
+                record.issue_timestamp,
+                record.max_timestamp,
+                record.expiration_timestamp,
+            )
+        except ValueError as error:
+            raise ReplayFailed(f"delegation token {record.token_id}: {error}") from error
+        self._delegation_tokens = {**self._delegation_tokens, token.token_id: token}
+
+    def _remove_delegation_token(self, record: RemoveDelegationTokenRecord) -> None:
+        if record.token_id not in self._delegation_tokens:
+            raise ReplayFailed(f"there is no delegation token {record.token_id}")
+        tokens = self._delegation_tokens
+        self._delegation_tokens = {key: token for key, token in tokens.items() if key != record.token_id}
 
     # -- topics ------------------------------------------------------------------------------------------------------
 
@@ -285,13 +345,60 @@ class MetadataDelta:
             self._configs = dict(self.image.configs)
         return self._configs
 
+    # -- ACLs --------------------------------------------------------------------------------------------------------
+
+    def _add_acl(self, record: AccessControlEntryRecord) -> None:
+        acl = Acl.from_record(record)
+        entries = self._own_acls()
+        if record.id in entries:
+            raise ReplayFailed(f"there is an ACL with the id {uuid_text(record.id)} already")
+        if acl in self._acl_ids:
+            raise ReplayFailed(f"the ACL exists already: {acl}")
+        entries[record.id] = acl
+        self._acl_ids[acl] = record.id
+        self.added_acls[record.id] = acl
+
+    def _remove_acl(self, record: RemoveAccessControlEntryRecord) -> None:
+        acl = self._own_acls().pop(record.id, None)
+        if acl is None:
+            raise ReplayFailed(f"no ACL has the id {uuid_text(record.id)}")
+        del self._acl_ids[acl]
+        if self.added_acls.pop(record.id, None) is None:
+            self.removed_acls[record.id] = acl
+
+    def _own_acls(self) -> dict[Uuid, Acl]:
+        if self._acl_entries is None:
+            self._acl_entries = dict(self.image.acls.entries)
+            self._acl_ids = dict(self.image.acls.ids)
+        return self._acl_entries
+
+    # -- quotas ------------------------------------------------------------------------------------------------------
+
+    def _client_quota(self, record: ClientQuotaRecord) -> None:
+        if self._quotas is None:
+            self._quotas = dict(self.image.client_quotas)
+        entity = entity_of((part.entity_type, part.entity_name) for part in record.entity)
+        values = dict(self._quotas.get(entity, {}))
+        if record.remove:
+            values.pop(record.key, None)
+        else:
+            values[record.key] = record.value
+        if values:
+            self._quotas[entity] = values
+        else:
+            self._quotas.pop(entity, None)
+        self.quotas_changed = True
+
     def _nothing(self, record: NoOpRecord) -> None:
         """A record that only advances the log."""
 
     _handlers: ClassVar[dict[type[Message], Callable[[MetadataDelta, Any], None]]] = {
+        AccessControlEntryRecord: _add_acl,
         BrokerRegistrationChangeRecord: _change_broker,
         ClearElrRecord: _clear_elr,
+        ClientQuotaRecord: _client_quota,
         ConfigRecord: _config,
+        DelegationTokenRecord: _delegation_token,
         FeatureLevelRecord: _feature_level,
         FenceBrokerRecord: _fence_broker,
         NoOpRecord: _nothing,
@@ -300,8 +407,19 @@ class MetadataDelta:
         ProducerIdsRecord: _producer_ids,
         RegisterBrokerRecord: _register_broker,
         RegisterControllerRecord: _register_controller,
+        RemoveAccessControlEntryRecord: _remove_acl,
+        RemoveDelegationTokenRecord: _remove_delegation_token,
         RemoveTopicRecord: _remove_topic,
+        RemoveUserScramCredentialRecord: _remove_scram_credential,
         TopicRecord: _topic,
         UnfenceBrokerRecord: _unfence_broker,
         UnregisterBrokerRecord: _unregister_broker,
+        UserScramCredentialRecord: _scram_credential,
     }
+
+
+def _scram_user(name: str, mechanism: int) -> ScramUser:
+    try:
+        return ScramUser(name, ScramMechanism(mechanism))
+    except ValueError as error:
+        raise ReplayFailed(f"user {name}: there is no SCRAM mechanism {mechanism}") from error

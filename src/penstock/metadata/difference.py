@@ -28,5 +28,9 @@ def delta_between(before: MetadataImage, after: MetadataImage) -> MetadataDelta:
         for broker_id in before.brokers.keys() | after.brokers.keys()
         if before.brokers.get(broker_id) != after.brokers.get(broker_id)
     }
+    old_acls, new_acls = before.acls.entries, after.acls.entries
+    delta.removed_acls = {acl_id: acl for acl_id, acl in old_acls.items() if acl_id not in new_acls}
+    delta.added_acls = {acl_id: acl for acl_id, acl in new_acls.items() if acl_id not in old_acls}
     delta.features_changed = before.features != after.features
+    delta.quotas_changed = before.client_quotas != after.client_quotas
     return delta

@@ -12,17 +12,25 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
+from penstock.metadata.acls import AclsImage
 from penstock.metadata.cluster import BrokerRegistration, ControllerRegistration
 from penstock.metadata.features import METADATA_VERSION
 from penstock.metadata.partition import Partition
 from penstock.metadata.topics import TopicsImage
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages.metadata_records import (
+    ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
+    EntityData,
     FeatureLevelRecord,
     ProducerIdsRecord,
     TopicRecord,
+    UserScramCredentialRecord,
 )
+from penstock.quotas.entity import Entity, Quotas, order
+from penstock.security.credentials import ScramCredential, ScramUser
+from penstock.security.tokens import DelegationToken
 
 
 class ResourceType(IntEnum):
@@ -54,7 +62,11 @@ class MetadataImage:
     controllers: Mapping[int, ControllerRegistration] = field(default_factory=dict)
     topics: TopicsImage = field(default_factory=TopicsImage)
     configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=dict)
+    acls: AclsImage = field(default_factory=AclsImage)
+    client_quotas: Quotas = field(default_factory=dict)
     next_producer_id: int = 0
+    scram_credentials: Mapping[ScramUser, ScramCredential] = field(default_factory=dict)
+    delegation_tokens: Mapping[str, DelegationToken] = field(default_factory=dict)
 
     @property
     def metadata_version(self) -> int:
@@ -92,16 +104,73 @@ class MetadataImage:
                 yield ConfigRecord(resource_type=resource.type, resource_name=resource.name, name=name, value=value)
         if self.next_producer_id:
             yield ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=self.next_producer_id)
+        yield from self._records_of_clients()
+
+    def _records_of_clients(self) -> Iterator[Message]:
+        """Who they are, what they may do, and how much."""
+        for acl_id in sorted(self.acls.entries):
+            yield self.acls.entries[acl_id].to_record(acl_id)
+        for entity in sorted(self.client_quotas, key=order):
+            for key, quota in sorted(self.client_quotas[entity].items()):
+                yield quota_record(entity, key, quota)
+        for user in sorted(self.scram_credentials):
+            yield scram_record(user, self.scram_credentials[user])
+        for token_id in sorted(self.delegation_tokens):
+            yield token_record(self.delegation_tokens[token_id])
 
     def same_content(self, other: MetadataImage) -> bool:
         """Whether the images are equal except for the offset."""
         return all(
             getattr(self, name) == getattr(other, name)
-            for name in ("features", "brokers", "controllers", "topics", "configs", "next_producer_id")
+            for name in (
+                "features",
+                "brokers",
+                "controllers",
+                "topics",
+                "configs",
+                "acls",
+                "client_quotas",
+                "next_producer_id",
+                "scram_credentials",
+                "delegation_tokens",
+            )
         )
 
 
 EMPTY_IMAGE = MetadataImage()
+
+
+def scram_record(user: ScramUser, credential: ScramCredential) -> UserScramCredentialRecord:
+    return UserScramCredentialRecord(
+        name=user.name,
+        mechanism=user.mechanism,
+        salt=credential.salt,
+        stored_key=credential.stored_key,
+        server_key=credential.server_key,
+        iterations=credential.iterations,
+    )
+
+
+def token_record(token: DelegationToken) -> DelegationTokenRecord:
+    return DelegationTokenRecord(
+        owner=str(token.owner),
+        requester=str(token.requester),
+        renewers=[str(renewer) for renewer in token.renewers],
+        issue_timestamp=token.issued_at_ms,
+        max_timestamp=token.max_at_ms,
+        expiration_timestamp=token.expires_at_ms,
+        token_id=token.token_id,
+    )
+
+
+def quota_record(entity: Entity, key: str, value: float | None) -> ClientQuotaRecord:
+    """The record that sets a quota; None removes it."""
+    return ClientQuotaRecord(
+        entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+        key=key,
+        value=value or 0.0,
+        remove=value is None,
+    )
 
 
 class Metadata(Protocol):

@@ -10,6 +10,7 @@ broker supports.
 from __future__ import annotations
 
 import struct
+from functools import cache
 from typing import NamedTuple
 
 from penstock.protocol.apis import API, ApiKey
@@ -37,6 +38,15 @@ def request_header_version(api_key: int, version: int) -> int:
 
 def response_header_version(api_key: int, version: int) -> int:
     return 1 if version >= API[api_key].flexible_from and api_key != ApiKey.API_VERSIONS else 0
+
+
+@cache
+def throttle_time_at(api_key: int, version: int) -> int | None:
+    """Where an encoded response, with its header, has its throttle time; None if that is not its first field."""
+    first = next((field for field in API[api_key].response.__schema__.fields if version in field.versions), None)
+    if first is None or first.name != "throttle_time_ms":
+        return None
+    return 4 + response_header_version(api_key, version)
 
 
 def read_request_header(buffer: Buffer, position: int) -> tuple[RequestHeader, int]:

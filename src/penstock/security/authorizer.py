@@ -1,7 +1,7 @@
 """Authorization: whether a principal may perform an operation on a resource. Every request is checked.
 
-Operations and resource types are Kafka's, numbered as in its ACL requests. `AllowAll` is the only authorizer until ACLs
-are supported.
+Operations and resource types are Kafka's, numbered as in its ACL requests. `AllowAll` is the authorizer of a cluster
+without one (`authorizer.class.name` is not set); `AclAuthorizer` decides by ACLs.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from penstock.security.principal import Principal
 
 
 class Operation(IntEnum):
+    UNKNOWN = 0
     ANY = 1
     ALL = 2
     READ = 3
@@ -31,6 +32,8 @@ class Operation(IntEnum):
 
 
 class ResourceKind(IntEnum):
+    UNKNOWN = 0
+    ANY = 1
     TOPIC = 2
     GROUP = 3
     CLUSTER = 4
@@ -93,23 +96,39 @@ def transactional_id_resource(name: str) -> Resource:
 
 
 class Authorizer(Protocol):
-    def authorize(self, principal: Principal, operation: Operation, resource: Resource) -> bool: ...
+    # Changes whenever an earlier decision may no longer hold. Code that keeps decisions compares it.
+    version: int
 
-    def authorize_any(self, principal: Principal, operation: Operation, kind: ResourceKind) -> bool:
+    def authorize(self, principal: Principal, host: str, operation: Operation, resource: Resource) -> bool: ...
+
+    def authorize_any(self, principal: Principal, host: str, operation: Operation, kind: ResourceKind) -> bool:
         """Whether the principal may do this to any resource of the kind."""
+        ...
+
+    def refused(
+        self, principal: Principal, host: str, operation: Operation, resource: Resource, api_key: int, /
+    ) -> None:
+        """A request was refused by a decision of this authorizer: report it."""
         ...
 
 
 class AllowAll:
-    def authorize(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
+    version = 0
+
+    def authorize(self, principal: Principal, host: str, operation: Operation, resource: Resource) -> bool:
         return True
 
-    def authorize_any(self, principal: Principal, operation: Operation, kind: ResourceKind) -> bool:
+    def authorize_any(self, principal: Principal, host: str, operation: Operation, kind: ResourceKind) -> bool:
         return True
+
+    def refused(
+        self, principal: Principal, host: str, operation: Operation, resource: Resource, api_key: int, /
+    ) -> None:
+        raise AssertionError("nothing is refused")
 
 
 def authorized_operations(
-    authorizer: Authorizer, principal: Principal, resource: Resource, operations: frozenset[Operation]
+    authorizer: Authorizer, principal: Principal, host: str, resource: Resource, operations: frozenset[Operation]
 ) -> int:
     """Return the bit field of Metadata and Describe responses: bit n is set if operation n is allowed."""
-    return sum(1 << operation for operation in operations if authorizer.authorize(principal, operation, resource))
+    return sum(1 << each for each in operations if authorizer.authorize(principal, host, each, resource))

@@ -13,5 +13,13 @@ class Principal(NamedTuple):
         return f"{self.type}:{self.name}"
 
 
+def parse_principal(text: str) -> Principal:
+    """Parse `User:alice`; the name may contain colons."""
+    kind, separator, name = text.partition(":")
+    if not separator or not kind or not name:
+        raise ValueError(f"{text!r} is not a principal such as User:alice")
+    return Principal(kind, name)
+
+
 # The principal of a connection that was not authenticated.
 ANONYMOUS: Final = Principal("User", "ANONYMOUS")

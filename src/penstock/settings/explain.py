@@ -17,6 +17,7 @@ from penstock.settings.definition import Scope, Setting, Type
 from penstock.settings.group_config import GROUP_SETTINGS
 from penstock.settings.known import UNUSED_DYNAMIC, unknown_setting
 from penstock.settings.node import BROKER_SETTINGS, topic_defaults
+from penstock.settings.tls import is_of_listener_tls
 from penstock.settings.topic import TOPIC_SETTINGS
 
 
@@ -161,7 +162,7 @@ def _dynamic(values: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in values.items()
-        if name in BROKER_SETTINGS and BROKER_SETTINGS[name].scope is not Scope.READ_ONLY
+        if (name in BROKER_SETTINGS and BROKER_SETTINGS[name].scope is not Scope.READ_ONLY) or is_of_listener_tls(name)
     }
 
 

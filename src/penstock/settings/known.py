@@ -14,11 +14,10 @@ from penstock.settings.definition import Scope, Setting, Type
 _NAMES: Final = """
 alter.config.policy.class.name
 alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
-authorizer.class.name background.threads client.quota.callback.class config.providers
-connection.failed.authentication.delay.ms connections.max.reauth.ms
+background.threads client.quota.callback.class config.providers
 controller.performance.always.log.threshold.ms controller.performance.sample.period.ms
-controller.quota.window.num controller.quota.window.size.seconds controller.socket.timeout.ms
-create.topic.policy.class.name delete.records.purgatory.purge.interval.requests early.start.listeners
+controller.socket.timeout.ms
+create.topic.policy.class.name delete.records.purgatory.purge.interval.requests
 fetch.purgatory.purge.interval.requests follower.fetch.last.tiered.offset.enable
 group.consumer.assignor.offload.enable
 group.coordinator.append.linger.ms group.coordinator.background.threads group.coordinator.cached.buffer.max.bytes
@@ -27,9 +26,8 @@ kafka.metrics.polling.interval.secs kafka.metrics.reporters
 log.initial.task.delay.ms max.connection.creation.rate metric.reporters
 metrics.num.samples metrics.recording.level metrics.sample.window.ms num.io.threads num.network.threads
 num.recovery.threads.per.data.dir num.replica.fetchers principal.builder.class
-producer.purgatory.purge.interval.requests quota.window.num quota.window.size.seconds
-replication.quota.window.num
-replication.quota.window.size.seconds security.inter.broker.protocol security.providers
+producer.purgatory.purge.interval.requests replication.quota.window.num
+replication.quota.window.size.seconds security.providers
 share.fetch.purgatory.purge.interval.requests socket.connection.setup.timeout.max.ms
 socket.connection.setup.timeout.ms telemetry.max.bytes
 unstable.api.versions.enable unstable.feature.versions.enable
@@ -60,27 +58,17 @@ def known_to_kafka(name: str) -> bool:
 
 # The features these settings require, by the prefix of their names (also after `listener.name.NAME.`).
 _PROTECTIONS: Final = {
-    "ssl.": "TLS",
-    "sasl.": "SASL authentication",
-    "connections.max.reauth.ms": "SASL authentication",
-    "delegation.token.": "delegation tokens",
-    "security.inter.broker.protocol": "encryption or authentication between brokers",
-    "authorizer.class.name": "authorization",
-    "super.users": "authorization",
-    "allow.everyone.if.no.acl.found": "authorization",
     "principal.builder.class": "authentication",
-    "client.quota.callback.class": "quotas of clients",
-    "quota.producer.default": "quotas of clients",
-    "quota.consumer.default": "quotas of clients",
+    "client.quota.callback.class": "a quota callback in Java",
+    # Kafka had these before 4.0. They are quotas of the default client id now.
+    "quota.producer.default": "a default quota, which is set with AlterClientQuotas",
+    "quota.consumer.default": "a default quota, which is set with AlterClientQuotas",
     "create.topic.policy.class.name": "a policy in Java",
     "alter.config.policy.class.name": "a policy in Java",
     "remote.log.storage.system.enable": "tiered storage",
 }
 _ASKS_FOR_NOTHING: Final = frozenset(
     {
-        ("security.inter.broker.protocol", "PLAINTEXT"),
-        ("connections.max.reauth.ms", "0"),
-        ("ssl.client.auth", "none"),
         ("remote.log.storage.system.enable", "false"),
     }
 )

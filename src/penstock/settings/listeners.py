@@ -17,6 +17,7 @@ from penstock.model.errors import ErrorCode, KafkaError
 
 # Ids as in BrokerRegistration and RegisterBrokerRecord.
 SECURITY_PROTOCOLS: Final[dict[str, int]] = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+TLS_PROTOCOLS: Final = ("SSL", "SASL_SSL")
 DEFAULT_PROTOCOL_MAP: Final = "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
 
 _LISTENER = re.compile(r"([^:/]*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")

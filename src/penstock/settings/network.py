@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from penstock.settings.definition import INT_MAX, Scope, at_least, distinct, integer, long, string, strings
+from penstock.settings.definition import INT_MAX, Scope, at_least, distinct, integer, long, one_of, string, strings
 from penstock.settings.listeners import (
     DEFAULT_PROTOCOL_MAP,
+    SECURITY_PROTOCOLS,
     Endpoint,
     parse_connection_overrides,
     parse_listeners,
@@ -33,10 +34,15 @@ class NetworkSettings:
         distinct(),
     )
     listener_security_protocol_map: str = string(
-        DEFAULT_PROTOCOL_MAP, "The security protocol of each listener name; so far only PLAINTEXT is supported."
+        DEFAULT_PROTOCOL_MAP, "The security protocol of each listener name: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL."
     )
     inter_broker_listener_name: str = string(
         "", "The listener for traffic between brokers; default: the only listener, or PLAINTEXT."
+    )
+    security_inter_broker_protocol: str = string(
+        "PLAINTEXT",
+        "The listener for traffic between brokers, by its security protocol; inter.broker.listener.name wins.",
+        one_of(*SECURITY_PROTOCOLS),
     )
     controller_listener_names: tuple[str, ...] = strings(
         (), "The listeners of the controller role. A node that is the only member of the quorum needs none.", distinct()
@@ -150,7 +156,7 @@ class NetworkSettings:
         if self.inter_broker_listener_name:
             return self.inter_broker_listener_name.upper()
         names = [endpoint.name for endpoint in self.broker_endpoints]
-        return names[0] if len(names) == 1 else "PLAINTEXT"
+        return names[0] if len(names) == 1 else self.security_inter_broker_protocol
 
     @cached_property
     def connection_overrides(self) -> dict[str, int]:

@@ -6,7 +6,7 @@ value, which is passed to the components that need it.
 
 A property that only Kafka uses, or an unknown one, does not stop the node: such files are shared with other software.
 It causes a line in `notices`, which the node logs at start. A property that would leave the cluster less safe than its
-operator believes (an authorizer, TLS, SASL, quotas, tiered storage) is refused instead.
+operator believes (another authorizer, a policy in Java, tiered storage) is refused instead.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
+from penstock.settings.acls import AclSettings, check_acls
 from penstock.settings.definition import Scope, Setting, Type, at_least, attribute_of, nearest, settings_of
 from penstock.settings.groups import GroupSettings
 from penstock.settings.known import known_to_kafka, missing_protection
@@ -25,7 +27,19 @@ from penstock.settings.network import NetworkSettings
 from penstock.settings.observability import ObservabilitySettings
 from penstock.settings.properties import parse_properties
 from penstock.settings.quorum import QuorumSettings
+from penstock.settings.quotas import QuotaSettings
 from penstock.settings.replication import ReplicationSettings
+from penstock.settings.sasl import (
+    SASL_PROTOCOLS,
+    Login,
+    SaslSettings,
+    check_listener,
+    is_sasl_setting,
+    listener_sasl,
+    node_login,
+    warnings_of,
+)
+from penstock.settings.tls import TlsSettings, is_of_listener_tls
 from penstock.settings.topic import TOPIC_SETTINGS, TopicSettings
 from penstock.settings.transactions import TransactionSettings
 
@@ -40,6 +54,10 @@ class NodeSettings(
     ReplicationSettings,
     GroupSettings,
     TransactionSettings,
+    AclSettings,
+    SaslSettings,
+    QuotaSettings,
+    TlsSettings,
     ObservabilitySettings,
 ):
     """All settings of a node; a component takes the base class with the settings it needs."""
@@ -57,7 +75,8 @@ class NodeSettings(
         properties = dict(properties)
         settings = _build(properties, properties, _notices(properties))
         check_node(settings)
-        return settings
+        warnings = _check_sasl(settings)
+        return dataclasses.replace(settings, notices=(*settings.notices, *warnings)) if warnings else settings
 
     def with_dynamic(self, cluster: Mapping[str, str], broker: Mapping[str, str]) -> NodeSettings:
         """This node's settings under the dynamic ones of all brokers and of this broker."""
@@ -73,6 +92,41 @@ class NodeSettings(
     def is_alone(self) -> bool:
         """Whether this node is the whole cluster: there is no way for others to reach its quorum."""
         return self.is_controller and not self.controller_listener_names
+
+    @cached_property
+    def own_principals(self) -> Mapping[str, str]:
+        """The principals that this node has, as a client of other nodes, by listener; without those that only the
+        other node's answer would show."""
+        if self.is_alone:
+            return {}
+        logins = {self.quorum_listener: self.controller_login}
+        if self.is_broker:
+            logins[self.inter_broker_listener] = self.inter_broker_login
+        found = {}
+        for listener, login in logins.items():
+            if login is not None and not login.by_token:
+                found[listener] = f"User:{login.user}"
+            elif self.protocol_map.get(listener) == "PLAINTEXT":
+                found[listener] = "User:ANONYMOUS"
+        return found
+
+    @property
+    def inter_broker_login(self) -> Login | None:
+        """How this node logs in to brokers; None if it need not."""
+        name = "sasl.mechanism.inter.broker.protocol"
+        mechanism = self.sasl_mechanism_inter_broker_protocol
+        return self._login(self.inter_broker_listener, name, mechanism)
+
+    @property
+    def controller_login(self) -> Login | None:
+        """How this node logs in to controllers; None if it need not."""
+        name = "sasl.mechanism.controller.protocol"
+        return self._login(self.quorum_listener, name, self.sasl_mechanism_controller_protocol)
+
+    def _login(self, listener: str, name: str, mechanism: str) -> Login | None:
+        if self.protocol_map.get(listener) not in SASL_PROTOCOLS:
+            return None
+        return node_login(self.properties, listener, name, mechanism)
 
     @property
     def metadata_directory(self) -> str:
@@ -115,7 +169,9 @@ def _build(properties: Mapping[str, str], static: Mapping[str, str], notices: tu
 def _notices(properties: Mapping[str, str]) -> tuple[str, ...]:
     notices = []
     for name in properties:
-        if name in BROKER_SETTINGS or name == "broker.id":
+        if name == "sasl.jaas.config":
+            notices.append("sasl.jaas.config is ignored: it needs the prefix listener.name.<listener>.<mechanism>.")
+        if name in BROKER_SETTINGS or name == "broker.id" or is_sasl_setting(name) or is_of_listener_tls(name):
             continue
         if known_to_kafka(name):
             notices.append(f"{name} is a setting of Kafka's that is not used here")
@@ -133,9 +189,6 @@ def check_node(settings: NodeSettings) -> None:
         asked = missing_protection(name, value)
         if asked is not None:
             raise refusal(f"{name} asks for {asked}, which is not available: remove the setting to run without")
-    for endpoint in settings.endpoints:
-        if endpoint.security_protocol != "PLAINTEXT":
-            raise refusal(f"listener {endpoint} wants {endpoint.security_protocol}; only PLAINTEXT is served so far")
     if not settings.log_directories:
         raise refusal("At least one log directory must be defined via log.dirs or log.dir.")
     if settings.is_broker:
@@ -146,6 +199,7 @@ def check_node(settings: NodeSettings) -> None:
         raise refusal("max.connections.per.ip can be zero only if max.connections.per.ip.overrides is set")
     _check_listeners(settings)
     _check_quorum(settings)
+    _check_acls(settings)
     check_groups(settings)
 
 
@@ -180,6 +234,39 @@ def _check_listeners(settings: NodeSettings) -> None:
         )
 
 
+def _check_sasl(settings: NodeSettings) -> list[str]:
+    """Check the listeners with SASL and this node's own logins. Returns warnings."""
+    warnings: list[str] = []
+    for endpoint in settings.endpoints:
+        if endpoint.security_protocol in SASL_PROTOCOLS:
+            sasl = listener_sasl(settings.properties, endpoint.name)
+            check_listener(sasl)
+            warnings += warnings_of(sasl)
+    if not settings.is_alone:
+        _check_login(
+            settings, settings.controller_login, settings.quorum_listener, "sasl.mechanism.controller.protocol"
+        )
+        if settings.controller_login is not None and settings.controller_login.mechanism.startswith("SCRAM"):
+            raise refusal(
+                f"sasl.mechanism.controller.protocol={settings.controller_login.mechanism} cannot work: the users of "
+                "SCRAM are in the metadata log, and a node can read that only after its login. Use PLAIN (or TLS "
+                "certificates) for the controller listener; brokers and clients may use SCRAM among themselves"
+            )
+    if settings.is_broker and not settings.is_alone:
+        name = "sasl.mechanism.inter.broker.protocol"
+        _check_login(settings, settings.inter_broker_login, settings.inter_broker_listener, name)
+    return warnings
+
+
+def _check_login(settings: NodeSettings, login: Login | None, listener: str, name: str) -> None:
+    """The other nodes have the same settings, as far as this one can know."""
+    if login is None or listener not in {endpoint.name for endpoint in settings.endpoints}:
+        return
+    mechanisms = listener_sasl(settings.properties, listener).mechanisms
+    if login.mechanism not in mechanisms:
+        raise refusal(f"{name}={login.mechanism} is not among the mechanisms of listener {listener}: {mechanisms}")
+
+
 def _check_quorum(settings: NodeSettings) -> None:
     voters = {voter.node_id for voter in settings.quorum_voters}
     bootstrap = settings.quorum_bootstrap_servers
@@ -208,6 +295,15 @@ def _check_quorum(settings: NodeSettings) -> None:
             )
         if not settings.controller_listener_names:
             raise refusal("controller.listener.names must contain at least one value when process.roles=broker")
+
+
+def _check_acls(settings: NodeSettings) -> None:
+    listeners = {endpoint.name for endpoint in settings.endpoints}
+    listeners |= {name.upper() for name in settings.controller_listener_names}
+    own = {}
+    if settings.has_acls and settings.is_controller and settings.quorum_listener in settings.own_principals:
+        own[settings.quorum_listener] = settings.own_principals[settings.quorum_listener]
+    check_acls(settings, settings.properties, listeners, own)
 
 
 def check_groups(settings: NodeSettings) -> None:

@@ -34,11 +34,13 @@ class Silence(Lost):
 
 
 class Client:
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, patience: float) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, patience: float, client_id: str = "simulated"
+    ) -> None:
         self._reader = reader
         self._writer = writer
         self.patience = patience
-        self._conversation: Conversation[Message] = Conversation("simulated")
+        self._conversation: Conversation[Message] = Conversation(client_id)
 
     async def ask(self, message: Message, version: int | None = None) -> Any:
         """Without a handshake: in this version, or in the newest."""
@@ -126,14 +128,14 @@ def records_checked(data: Any) -> list[Record]:
 
 
 @asynccontextmanager
-async def connected(host: str, port: int, patience: float) -> AsyncIterator[Client]:
+async def connected(host: str, port: int, patience: float, client_id: str = "simulated") -> AsyncIterator[Client]:
     try:
         async with asyncio.timeout(patience):
             reader, writer = await asyncio.open_connection(host, port)
     except OSError as error:
         raise Lost from error
     try:
-        yield Client(reader, writer, patience)
+        yield Client(reader, writer, patience, client_id)
     finally:
         writer.close()
         with suppress(OSError):

@@ -36,7 +36,14 @@ READY_S = 60.0
 
 
 class RunningCluster:
-    def __init__(self, brokers: Sequence[RunningNode], controllers: Sequence[RunningNode], wires: Wires | None) -> None:
+    def __init__(
+        self,
+        brokers: Sequence[RunningNode],
+        controllers: Sequence[RunningNode],
+        wires: Wires | None,
+        client_options: Mapping[str, str] | None = None,
+    ) -> None:
+        self._client_options = dict(client_options or {})
         self.brokers = list(brokers)
         self.controllers = list(controllers)
         self._wires = wires
@@ -55,7 +62,7 @@ class RunningCluster:
     def admin(self, timeout: float = 5.0) -> Iterator[Admin]:
         """An Admin at the first broker that answers; paused ones are skipped after the timeout."""
         addresses = ",".join(broker.bootstrap for broker in self.brokers if broker.running)
-        with Admin(addresses, timeout=timeout) as admin:
+        with Admin(addresses, timeout=timeout, options=self._client_options) as admin:
             yield admin
 
     def describe(self, topic: str) -> TopicDescription:
@@ -102,7 +109,7 @@ class RunningCluster:
         def whole() -> bool:
             for broker in self.brokers:
                 if broker.running:
-                    with Admin(broker.bootstrap, timeout=5.0) as admin:
+                    with Admin(broker.bootstrap, timeout=5.0, options=self._client_options) as admin:
                         (described,) = admin.topics.describe([topic])
                     if any(each.under_replicated or each.leader is None for each in described.partitions):
                         return False
@@ -204,16 +211,23 @@ def start_cluster(
     properties: Mapping[str, str] | None = None,
     proxied: bool = False,
     ready_timeout: float = READY_S,
+    client_options: Mapping[str, str] | None = None,
 ) -> Iterator[RunningCluster]:
-    """Start a cluster in which every broker knows all others. Leaving the block ends every process."""
+    """Start a cluster in which every broker knows all others. Leaving the block ends every process.
+
+    `client_options` are the security settings of clients.
+    """
     with contextlib.ExitStack() as stack:
         network = stack.enter_context(start_network()) if proxied else None
-        planned, wires = _start(os.fspath(directory), brokers, controllers, properties, network, ready_timeout)
+        planned, wires = _start(
+            os.fspath(directory), brokers, controllers, properties, network, ready_timeout, client_options or {}
+        )
         stack.callback(stop_in_order, planned.nodes, 10.0)
         yield RunningCluster(
             [RunningNode(node, ready_timeout) for node in planned.brokers],
             [RunningNode(node, ready_timeout) for node in planned.controllers],
             wires,
+            client_options,
         )
 
 
@@ -224,12 +238,15 @@ def _start(
     properties: Mapping[str, str] | None,
     network: Network | None,
     ready_timeout: float,
+    client_options: Mapping[str, str],
 ) -> tuple[LocalCluster, Wires | None]:
     """Start on free ports, and on others if another process takes one meanwhile."""
     for attempt in range(1, _PORT_ATTEMPTS + 1):
         planned = plan_cluster(
             directory, host="127.0.0.1", ports=free_ports(brokers), controllers=controllers, properties=properties
         )
+        for node in planned.nodes:
+            node.client_options.update(client_options)
         wires = Wires(network, planned) if network is not None else None
         try:
             for node in planned.nodes:

@@ -118,15 +118,23 @@ def start_node(
     port: int | None = None,
     node_id: int = 1,
     ready_timeout: float = 30.0,
+    client_options: Mapping[str, str] | None = None,
 ) -> Iterator[RunningNode]:
-    """Start a node of both roles and wait until it is ready.
+    """Start a node of both roles and wait until it is ready; `client_options` are the security settings of clients.
 
     Without `port` it gets a free one, and another one if that is taken meanwhile.
     """
     attempts = _PORT_ATTEMPTS if port is None else 1
     for attempt in range(1, attempts + 1):
         chosen = free_ports(1, host)[0] if port is None else port
-        node = LocalNode(node_id, os.fspath(directory), host=host, port=chosen, properties=properties)
+        node = LocalNode(
+            node_id,
+            os.fspath(directory),
+            host=host,
+            port=chosen,
+            properties=properties,
+            client_options=client_options,
+        )
         try:
             node.start()
             node.wait_ready(ready_timeout)

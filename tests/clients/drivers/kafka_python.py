@@ -21,7 +21,8 @@ from clients.drivers import (
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # it loads its message schemas in a way Python has deprecated
-    from kafka import KafkaConsumer, KafkaProducer
+    from kafka import KafkaConsumer as KafkaConsumer
+    from kafka import KafkaProducer as KafkaProducer
     from kafka import TopicPartition as TopicPartition
     from kafka.admin import ConfigResource as ConfigResource
     from kafka.admin import ConfigResourceType as ConfigResourceType

@@ -27,14 +27,14 @@ UP, SAFE, UNSAFE = UpgradeType.UPGRADE, UpgradeType.SAFE_DOWNGRADE, UpgradeType.
 @pytest.mark.parametrize(
     ("name", "level", "kind", "code"),
     [
-        ("metadata.version", 30, UP, ErrorCode.NONE),
+        ("metadata.version", 32, UP, ErrorCode.NONE),
+        ("metadata.version", 33, UP, ErrorCode.INVALID_UPDATE_VERSION),
         ("metadata.version", 31, UP, ErrorCode.INVALID_UPDATE_VERSION),
-        ("metadata.version", 29, UP, ErrorCode.INVALID_UPDATE_VERSION),
-        ("metadata.version", 29, SAFE, ErrorCode.INVALID_UPDATE_VERSION),
-        ("metadata.version", 29, UNSAFE, ErrorCode.INVALID_UPDATE_VERSION),
+        ("metadata.version", 31, SAFE, ErrorCode.INVALID_UPDATE_VERSION),
+        ("metadata.version", 31, UNSAFE, ErrorCode.INVALID_UPDATE_VERSION),
         ("metadata.version", 7, SAFE, ErrorCode.INVALID_UPDATE_VERSION),
         ("metadata.version", -1, SAFE, ErrorCode.INVALID_UPDATE_VERSION),
-        ("metadata.version", 30, 7, ErrorCode.INVALID_UPDATE_VERSION),
+        ("metadata.version", 32, 7, ErrorCode.INVALID_UPDATE_VERSION),
         ("kraft.version", 1, UP, ErrorCode.NONE),
         ("kraft.version", 0, SAFE, ErrorCode.INVALID_UPDATE_VERSION),
         ("share.version", 1, UP, ErrorCode.INVALID_UPDATE_VERSION),
@@ -50,17 +50,17 @@ def test_going_up_and_down_where_nothing_is_lost() -> None:
     world.commit([FeatureLevelRecord(name="metadata.version", feature_level=29)])
     assert update(world, ("metadata.version", 25, SAFE)) == 0
     assert world.image.metadata_version == 25
-    assert update(world, ("metadata.version", 30, SAFE)) == ErrorCode.INVALID_UPDATE_VERSION
-    assert update(world, ("metadata.version", 30, UP), validate_only=True) == 0
+    assert update(world, ("metadata.version", 32, SAFE)) == ErrorCode.INVALID_UPDATE_VERSION
+    assert update(world, ("metadata.version", 32, UP), validate_only=True) == 0
     assert world.image.metadata_version == 25
-    assert update(world, ("metadata.version", 30, UP)) == 0
-    assert world.image.metadata_version == 30
+    assert update(world, ("metadata.version", 32, UP)) == 0
+    assert world.image.metadata_version == 32
 
 
 def test_all_or_none() -> None:
     world = World(brokers=0)
     world.commit([FeatureLevelRecord(name="metadata.version", feature_level=27)])
-    assert update(world, ("metadata.version", 30, UP), ("no.such", 1, UP)) == ErrorCode.INVALID_UPDATE_VERSION
+    assert update(world, ("metadata.version", 32, UP), ("no.such", 1, UP)) == ErrorCode.INVALID_UPDATE_VERSION
     assert world.image.metadata_version == 27
-    twice = ("metadata.version", 30, UP)
+    twice = ("metadata.version", 32, UP)
     assert update(world, twice, twice) == ErrorCode.INVALID_REQUEST

@@ -6,6 +6,7 @@ import pytest
 
 from narrowing import present
 from penstock.metadata.delta import MetadataDelta, ReplayFailed
+from penstock.metadata.difference import delta_between
 from penstock.metadata.image import EMPTY_IMAGE, ConfigResource, MetadataImage, ResourceType
 from penstock.metadata.partition import MIGRATING_DIRECTORY, Partition
 from penstock.protocol.declaration import Message
@@ -22,11 +23,14 @@ from penstock.protocol.messages.metadata_records import (
     ProducerIdsRecord,
     RegisterBrokerRecord,
     RegisterControllerRecord,
+    RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
     TopicRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
+    ZkMigrationStateRecord,
 )
+from penstock.security.acls import Acl
 
 ONE, TWO = b"1" * 16, b"2" * 16
 HOME = b"h" * 16
@@ -179,7 +183,8 @@ def test_partitions_from_before_directories(image: MetadataImage) -> None:
         ClearElrRecord(topic_name="nowhere"),
         UnregisterBrokerRecord(broker_id=9, broker_epoch=1),
         FenceBrokerRecord(id=1, epoch=8),
-        AccessControlEntryRecord(),
+        RemoveAccessControlEntryRecord(id=b"9" * 16),
+        ZkMigrationStateRecord(),
     ],
     ids=lambda record: type(record).__name__,
 )
@@ -198,3 +203,27 @@ def test_an_image_is_the_replay_of_its_records(image: MetadataImage) -> None:
     again = replayed(EMPTY_IMAGE, *full.to_records())
     assert again.same_content(full)
     assert not again.same_content(image)
+
+
+def entry(acl_id: bytes, name: str) -> AccessControlEntryRecord:
+    return Acl(2, name, 3, "User:alice", "*", 3, 3).to_record(acl_id)
+
+
+def test_acls_come_and_go_and_survive_a_snapshot(image: MetadataImage) -> None:
+    before = replayed(image, entry(ONE, "a"), entry(TWO, "b"))
+    assert [acl.name for acl in before.acls] == ["a", "b"]
+    assert replayed(EMPTY_IMAGE, *before.to_records()).same_content(before)
+
+    delta = MetadataDelta(before)
+    delta.replay_all([RemoveAccessControlEntryRecord(id=ONE), entry(HOME, "c"), entry(b"n" * 16, "never")])
+    delta.replay(RemoveAccessControlEntryRecord(id=b"n" * 16))
+    after = delta.apply(99, 1, 5)
+    assert [acl.name for acl in after.acls] == ["b", "c"]
+    assert after.acls.ids == {acl: acl_id for acl_id, acl in after.acls.entries.items()}
+    for change in (delta, delta_between(before, after)):
+        assert [acl.name for acl in change.added_acls.values()] == ["c"]
+        assert [acl.name for acl in change.removed_acls.values()] == ["a"]
+    assert [acl.name for acl in before.acls] == ["a", "b"]
+    for twice in (entry(TWO, "d"), entry(b"x" * 16, "b")):
+        with pytest.raises(ReplayFailed):
+            replayed(before, twice)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.broker.apis.config_resources import cordoning_refusal, refused, split_by_permission
+from penstock.broker.apis.config_resources import cordoning_refusal, names_of, refused, split_by_permission
 from penstock.broker.apis.services import AdminServices
 from penstock.broker.net.request import Request
 from penstock.controller.controller import Controller
@@ -26,5 +26,5 @@ def handle(services: AdminServices, request: Request, message: AlterConfigsReque
     error = cordoning_refusal(services, message.resources)
     if error is not None:
         return refusal(error)
-    services.forwarding.forward(request, alter, refusal)
+    services.forwarding.forward(request, alter, refusal, about=names_of(message.resources))
     return None

@@ -24,4 +24,5 @@ def handle(
         request,
         lambda controller: controller.alter_partition_reassignments(message),
         lambda error: AlterPartitionReassignmentsResponse(error_code=error.code, error_message=error.message),
+        about=(topic.name for topic in message.topics),
     )

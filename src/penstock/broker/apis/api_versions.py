@@ -5,8 +5,6 @@ Versions 0-4: 3 adds features and the client's name, 4 features whose minimum ve
 
 from __future__ import annotations
 
-import re
-
 from penstock.broker.apis.services import AdminServices
 from penstock.broker.net.request import Request
 from penstock.metadata.features import SUPPORTED_FEATURES
@@ -18,16 +16,13 @@ from penstock.protocol.messages.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
+from penstock.protocol.software import names_software
 
 VERSIONS = (0, 4)
 
-_software = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?").fullmatch
-
 
 def handle(services: AdminServices, request: Request, message: ApiVersionsRequest) -> ApiVersionsResponse:
-    if request.version >= 3 and not (
-        _software(message.client_software_name) and _software(message.client_software_version)
-    ):
+    if not names_software(message, request.version):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     request.connection.client_software = f"{message.client_software_name} {message.client_software_version}"
     return ApiVersionsResponse(

@@ -59,6 +59,19 @@ def split_by_permission(
     return allowed, forbidden
 
 
+def names_of(resources: Iterable[AnyResource]) -> list[str]:
+    """The resources and the names of their settings, for the audit log; the values may be secret."""
+    found = []
+    for resource in resources:
+        settings = ", ".join(each.name for each in resource.configs)
+        found.append(f"{_kind(resource.resource_type)} {resource.resource_name} ({settings})")
+    return found
+
+
+def _kind(number: int) -> str:
+    return ResourceType(number).name.lower() if number in set(ResourceType) else "unknown"
+
+
 def cordoning_refusal(services: AdminServices, resources: Iterable[AnyResource]) -> KafkaError | None:
     """The reason why this broker cannot cordon the requested directories."""
     for resource in resources:

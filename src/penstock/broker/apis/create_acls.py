@@ -1,18 +1,36 @@
-"""CreateAcls: refused, entry by entry, because there is no authorizer to apply ACLs. Versions 1-3."""
+"""CreateAcls: creates ACLs, each with its own outcome. Versions 1-3."""
 
 from __future__ import annotations
 
-from penstock.broker.apis.acl_refusals import refusal_of
+from penstock.broker.apis.acl_requests import closes, refusal_of
 from penstock.broker.apis.services import AdminServices
 from penstock.broker.net.request import Request
+from penstock.controller.acls import acl_of
+from penstock.controller.controller import Controller
+from penstock.controller.result import Result
+from penstock.model.errors import KafkaError
 from penstock.protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from penstock.security.authorizer import Operation
 
 VERSIONS = (1, 3)
 
 
-def handle(services: AdminServices, request: Request, message: CreateAclsRequest) -> CreateAclsResponse:
-    refusal = refusal_of(request, Operation.ALTER)
-    return CreateAclsResponse(
-        results=[AclCreationResult(error_code=refusal.code, error_message=refusal.message) for _ in message.creations]
-    )
+def handle(services: AdminServices, request: Request, message: CreateAclsRequest) -> CreateAclsResponse | None:
+    def refusal(error: KafkaError) -> CreateAclsResponse:
+        result = AclCreationResult(error_code=error.code, error_message=error.message)
+        return CreateAclsResponse(results=[result] * len(message.creations))
+
+    def create(controller: Controller) -> Result[CreateAclsResponse]:
+        return controller.create_acls(message)
+
+    for creation in message.creations:
+        numbers = (creation.resource_type, creation.resource_pattern_type, creation.operation, creation.permission_type)
+        if closes(request, numbers):
+            return None
+    if services.forwarding.pass_on(request, refusal):
+        return None
+    error = refusal_of(services, request, Operation.ALTER)
+    if error is not None:
+        return refusal(error)
+    services.forwarding.forward(request, create, refusal, about=(str(acl_of(each)) for each in message.creations))
+    return None

@@ -13,7 +13,6 @@ from penstock.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from penstock.security.authorizer import CLUSTER, CLUSTER_OPERATIONS, Operation
 
 VERSIONS = (0, 2)
 
@@ -44,6 +43,6 @@ def handle(services: ClusterServices, request: Request, message: DescribeCluster
                     is_fenced=broker.fenced,
                 )
             )
-    if message.include_cluster_authorized_operations and request.may(Operation.DESCRIBE, CLUSTER):
-        response.cluster_authorized_operations = request.allowed_of(CLUSTER_OPERATIONS, CLUSTER)
+    if message.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = request.allowed_of_cluster()
     return response

@@ -38,7 +38,8 @@ def handle(
     left = max(1, min(message.response_partition_limit, services.settings.now.max_request_partition_size_limit))
     response = DescribeTopicPartitionsResponse()
     for name in names:
-        if not request.may(Operation.DESCRIBE, topic_resource(name)):
+        asks = request.could if asked_for_all else request.may
+        if not asks(Operation.DESCRIBE, topic_resource(name)):
             if not asked_for_all:
                 response.topics.append(_refused(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
             continue

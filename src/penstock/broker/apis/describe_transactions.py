@@ -25,7 +25,7 @@ def handle(services: TransactionServices, request: Request, message: DescribeTra
     def described(part: DescribeTransactionsResponse) -> None:
         for state in part.transaction_states:
             state.topics = [
-                topic for topic in state.topics if request.may(Operation.DESCRIBE, topic_resource(topic.topic))
+                topic for topic in state.topics if request.could(Operation.DESCRIBE, topic_resource(topic.topic))
             ]
         response.transaction_states += part.transaction_states
         gathering.one_more()

@@ -11,9 +11,11 @@ VERSIONS = (0, 2)
 
 
 def handle(services: AdminServices, request: Request, message: ElectLeadersRequest) -> ElectLeadersResponse | None:
+    topics = message.topic_partitions
     return services.forwarding.forward_allowed(
         Operation.ALTER,
         request,
         lambda controller: controller.elect_leaders(message),
         lambda error: ElectLeadersResponse(error_code=error.code),
+        about=["all topics"] if topics is None else (each.topic for each in topics),
     )

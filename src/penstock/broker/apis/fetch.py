@@ -41,7 +41,7 @@ from penstock.protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-from penstock.security.authorizer import Operation
+from penstock.security.authorizer import Operation, Resource, topic_resource
 
 VERSIONS = (4, 18)
 
@@ -49,6 +49,7 @@ READ_COMMITTED = 1
 DEBUGGING_CONSUMER = -2  # reads from any replica, up to its end
 FOLLOWERS_SINCE = 11
 LEADER_HINTS_SINCE = 16
+PARTITION_SIZE = 40  # of a partition in a response, without its records
 RACK_AWARE = ("org.apache.kafka.common.replica.RackAwareReplicaSelector", "RackAwareReplicaSelector")
 
 logger = logging.getLogger("penstock.fetch")
@@ -59,6 +60,7 @@ def handle(services: FetchServices, request: Request, message: FetchRequest) -> 
     if broker_id >= 0:
         request.connection.latency = services.followers.latency
         request.connection.is_of_follower = True
+        request.meter = None  # quotas are for clients
         return services.followers.handle(request, message, broker_id, broker_epoch)
     try:
         context = services.sessions.open(message, request.version, int(services.loop.time() * 1000))
@@ -94,7 +96,7 @@ class Fetch:
 
     __slots__ = (
         "_answer", "_bytes_missing", "_committed", "_context", "_deadline", "_is_debugging", "_is_done", "_is_reading",
-        "_may_read_followers", "_message", "_request", "_sent", "_services", "_waits_with",
+        "_max_bytes", "_may_read_followers", "_message", "_min_bytes", "_request", "_sent", "_services", "_waits_with",
     )  # fmt: skip
 
     def __init__(self, services: FetchServices, request: Request, message: FetchRequest, context: FetchContext) -> None:
@@ -105,6 +107,10 @@ class Fetch:
         self._committed = message.isolation_level == READ_COMMITTED
         self._is_debugging = message.replica_id == DEBUGGING_CONSUMER
         self._may_read_followers = self._is_debugging or request.version >= FOLLOWERS_SINCE
+        self._min_bytes, self._max_bytes = message.min_bytes, message.max_bytes
+        if request.meter is not None:
+            self._max_bytes = request.meter.fetch_max_bytes(message.max_bytes)
+            self._min_bytes = min(message.min_bytes, self._max_bytes)
         self._bytes_missing = 0
         self._is_done = False
         self._is_reading = False
@@ -128,7 +134,7 @@ class Fetch:
 
     def _read(self) -> tuple[list[PartitionData], list[ColdRead]]:
         """Read every partition once, within the limits. Partitions for a thread to read have a placeholder."""
-        left = min(self._message.max_bytes, self._services.settings.now.fetch_max_bytes)
+        left = min(self._max_bytes, self._services.settings.now.fetch_max_bytes)
         results: list[PartitionData] = []
         all_cold: list[ColdRead] = []
         found_data = False
@@ -212,14 +218,14 @@ class Fetch:
         if isinstance(topic, str):
             replica = replicas.get(topic, asked.partition)
             if replica is None:
+                self._check_may_read(topic_resource(topic))
                 raise self._services.hints.not_here(topic, asked.partition)
         else:
             replica = replicas.get_by_id(topic, asked.partition)
             if replica is None:
                 raise self._lost_topic_error(wanted)
             wanted.name = replica.topic_partition.topic
-        if not self._request.may(Operation.READ, replica.resource):
-            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        self._check_may_read(replica.resource)
         if self._may_read_followers:
             replica.check_epoch(asked.current_leader_epoch)
             if replica.leader is None and asked.fetch_offset > replica.log.log_end_offset:
@@ -228,6 +234,10 @@ class Fetch:
             replica.leader_of(asked.current_leader_epoch)
         return replica
 
+    def _check_may_read(self, resource: Resource) -> None:
+        if not self._request.may(Operation.READ, resource):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
     def _lost_topic_error(self, wanted: SessionPartition) -> KafkaError:
         """The error for a topic id that is not here: unknown, elsewhere, recreated under its name, or deleted."""
         assert isinstance(wanted.topic, bytes)
@@ -235,6 +245,7 @@ class Fetch:
         name = topics.name_of(wanted.topic)
         if name is not None:
             wanted.name = name
+            self._check_may_read(topic_resource(name))
             return self._services.hints.not_here(name, wanted.request.partition)
         if wanted.name is not None and topics.by_name(wanted.name) is not None:
             return KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
@@ -256,7 +267,7 @@ class Fetch:
             if data.error_code or data.diverging_epoch is not None or data.preferred_read_replica >= 0:
                 return True
             found += len(data.records or b"")
-        self._bytes_missing = message.min_bytes - found
+        self._bytes_missing = self._min_bytes - found
         return self._bytes_missing <= 0
 
     # -- waiting --------------------------------------------------------------------------------------------------
@@ -341,6 +352,9 @@ class Fetch:
     # -- the response ---------------------------------------------------------------------------------------------
 
     def _response(self, results: list[PartitionData]) -> FetchResponse:
+        meter = self._request.meter
+        if meter is not None and meter.fetched(_size(results)):
+            return self._throttled()
         for replica, size, messages in self._sent:
             replica.sent(size, messages)
         context = self._context
@@ -370,6 +384,15 @@ class Fetch:
             session.rotate(with_data)
         return response
 
+    def _throttled(self) -> FetchResponse:
+        """An empty response: the client's next fetch asks for the same data again."""
+        context = self._context
+        if not context.is_incremental and context.session is not None:
+            # The client would not find its partitions in the response, and begins another session.
+            self._services.sessions.close(context.session)
+            context.session = None
+        return FetchResponse(session_id=context.session_id)
+
     def _add_hint(self, response: FetchResponse, wanted: SessionPartition, data: PartitionData) -> None:
         name = wanted.topic if isinstance(wanted.topic, str) else wanted.name
         if name is None:
@@ -382,3 +405,8 @@ class Fetch:
             response.node_endpoints.append(
                 NodeEndpoint(node_id=found.leader_id, host=found.host, port=found.port, rack=found.rack)
             )
+
+
+def _size(results: Sequence[PartitionData]) -> int:
+    """The size of a response, within a few bytes."""
+    return sum(PARTITION_SIZE + len(data.records or b"") for data in results)

@@ -16,7 +16,6 @@ from penstock.broker.partitions.replicas import Replicas
 from penstock.io.files import Buffer
 from penstock.model.errors import KafkaError
 from penstock.security.authorizer import Authorizer, Operation, topic_resource
-from penstock.security.principal import ANONYMOUS
 from penstock.settings.live import LiveSettings
 
 VERSIONS = (12, 18)  # those with flexible encoding
@@ -84,7 +83,9 @@ class PlainFetch:
                         return False
                     name_end = position + size
                     name = str(frame[position + 1 : name_end], "utf-8")
-                if name in names or not self._authorize(ANONYMOUS, Operation.READ, topic_resource(name)):
+                if name in names or not self._authorize(
+                    connection.principal, connection.peer_host, Operation.READ, topic_resource(name)
+                ):
                     return False
                 names.add(name)
                 partitions = frame[name_end]

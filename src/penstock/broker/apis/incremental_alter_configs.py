@@ -7,7 +7,13 @@ in one request.
 from __future__ import annotations
 
 from penstock.broker import loggers
-from penstock.broker.apis.config_resources import cordoning_refusal, refusal_of, refused, split_by_permission
+from penstock.broker.apis.config_resources import (
+    cordoning_refusal,
+    names_of,
+    refusal_of,
+    refused,
+    split_by_permission,
+)
 from penstock.broker.apis.services import AdminServices
 from penstock.broker.net.request import Request
 from penstock.controller.controller import Controller
@@ -55,7 +61,7 @@ def handle(
     cordoning = cordoning_refusal(services, message.resources)
     if cordoning is not None:
         return refusal(cordoning)
-    services.forwarding.forward(request, alter, refusal)
+    services.forwarding.forward(request, alter, refusal, about=names_of(message.resources))
     return None
 
 

@@ -53,9 +53,8 @@ def handle(
 def _idempotent(
     services: TransactionServices, request: Request, message: InitProducerIdRequest
 ) -> InitProducerIdResponse | None:
-    if not request.may(Operation.IDEMPOTENT_WRITE, CLUSTER) and not request.may_any(
-        Operation.WRITE, ResourceKind.TOPIC
-    ):
+    may_write = request.may_any(Operation.WRITE, ResourceKind.TOPIC)
+    if not may_write and not request.may(Operation.IDEMPOTENT_WRITE, CLUSTER):
         return _refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if (message.producer_id == -1) != (message.producer_epoch == -1):
         return _refusal(ErrorCode.INVALID_REQUEST)

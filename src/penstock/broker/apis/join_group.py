@@ -7,7 +7,7 @@ Versions 0-9: 1 adds the rebalance timeout, 4 makes a new member join again with
 from __future__ import annotations
 
 from penstock.broker.apis.services import GroupServices
-from penstock.broker.coordinators.questions import caller_of
+from penstock.broker.coordinators.questions import member_of
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode
@@ -30,7 +30,7 @@ def handle(services: GroupServices, request: Request, message: JoinGroupRequest)
 
     if not request.may(Operation.READ, group_resource(message.group_id)):
         return of_its_version(refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED))
-    caller = caller_of(request)
+    caller = member_of(request)
     answer = request.park()
     services.coordinators.groups.submit(
         message.group_id,

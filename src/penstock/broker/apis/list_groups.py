@@ -18,7 +18,7 @@ VERSIONS = (0, 5)
 def handle(services: GroupServices, request: Request, message: ListGroupsRequest) -> None:
     response = ListGroupsResponse()
     partitions = list(services.coordinators.groups.partitions.values())
-    may_see_all = request.may(Operation.DESCRIBE, CLUSTER)
+    may_see_all = request.could(Operation.DESCRIBE, CLUSTER)
     answer = request.park()
     caller = caller_of(request)
 
@@ -28,7 +28,7 @@ def handle(services: GroupServices, request: Request, message: ListGroupsRequest
         response.groups += [
             group
             for group in part.groups
-            if may_see_all or request.may(Operation.DESCRIBE, group_resource(group.group_id))
+            if may_see_all or request.could(Operation.DESCRIBE, group_resource(group.group_id))
         ]
         gathering.one_more()
 

@@ -35,7 +35,7 @@ def handle(
         merged.transaction_states = [
             state
             for state in merged.transaction_states
-            if request.may(Operation.DESCRIBE, transactional_id_resource(state.transactional_id))
+            if request.could(Operation.DESCRIBE, transactional_id_resource(state.transactional_id))
         ]
         answer(merged)
 

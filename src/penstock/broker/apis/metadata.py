@@ -24,7 +24,7 @@ from penstock.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from penstock.security.authorizer import CLUSTER, CLUSTER_OPERATIONS, TOPIC_OPERATIONS, Operation, topic_resource
+from penstock.security.authorizer import CLUSTER, TOPIC_OPERATIONS, Operation, topic_resource
 
 VERSIONS = (0, 13)
 
@@ -49,7 +49,7 @@ def handle(
     wants_all = message.topics is None or (request.version == 0 and not message.topics)
     if wants_all:
         for topic in image.topics:
-            if request.may(Operation.DESCRIBE, topic_resource(topic.name)):
+            if request.could(Operation.DESCRIBE, topic_resource(topic.name)):
                 response.topics.append(_describe(services, request, message, topic))
                 yield
     elif _asks_by_id_too_early(request, message):
@@ -62,11 +62,16 @@ def handle(
         for wanted in each_once.values():
             response.topics.append(_wanted(services, request, message, wanted, missing))
             yield
-        if missing and message.allow_auto_topic_creation and services.settings.now.auto_create_topics_enable:
+        if missing:
             _create(services, missing)
-    if message.include_cluster_authorized_operations and request.may(Operation.DESCRIBE, CLUSTER):
-        response.cluster_authorized_operations = request.allowed_of(CLUSTER_OPERATIONS, CLUSTER)
+    if message.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = request.allowed_of_cluster()
     return response
+
+
+def _creates(services: ClusterServices, message: MetadataRequest) -> bool:
+    """Whether topics that do not exist are created, if the client has the right to do so."""
+    return message.allow_auto_topic_creation and services.settings.now.auto_create_topics_enable
 
 
 def _asks_by_id_too_early(request: Request, message: MetadataRequest) -> bool:
@@ -86,8 +91,11 @@ def _wanted(
     topics = services.metadata.image.topics
     if wanted.name is None or wanted.topic_id != ZERO_UUID:
         topic = topics.by_id(wanted.topic_id)
-        if topic is None or not request.may(Operation.DESCRIBE, topic_resource(topic.name)):
+        if topic is None:
             return _refused(request, None, ErrorCode.UNKNOWN_TOPIC_ID, wanted.topic_id)
+        if not request.may(Operation.DESCRIBE, topic_resource(topic.name)):
+            # Ids are no secret, names are.
+            return _refused(request, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED, wanted.topic_id)
         return _describe(services, request, message, topic)
     name = wanted.name
     if not request.may(Operation.DESCRIBE, topic_resource(name)):
@@ -99,7 +107,10 @@ def _wanted(
         check_topic_name(name)
     except KafkaError as error:
         return _refused(request, name, error.code)
-    missing.append(name)
+    if _creates(services, message):
+        if not request.could(Operation.CREATE, CLUSTER) and not request.may(Operation.CREATE, topic_resource(name)):
+            return _refused(request, name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        missing.append(name)
     return _refused(request, name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 

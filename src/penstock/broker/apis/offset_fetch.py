@@ -162,7 +162,7 @@ def _admit(
 
 def _may_show(services: GroupServices, request: Request, topic: OffsetFetchResponseTopics) -> bool:
     """For requests of all topics: whether the client may see the topic and, if only ids are sent, it has one."""
-    if not request.may(Operation.DESCRIBE, topic_resource(topic.name)):
+    if not request.could(Operation.DESCRIBE, topic_resource(topic.name)):
         return False
     if request.version >= TOPIC_IDS_SINCE and topic.topic_id == ZERO_UUID:
         topic.topic_id = services.metadata.image.topics.id_of(topic.name) or ZERO_UUID

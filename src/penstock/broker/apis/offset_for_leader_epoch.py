@@ -15,7 +15,7 @@ from penstock.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
-from penstock.security.authorizer import Operation, topic_resource
+from penstock.security.authorizer import CLUSTER, Operation, topic_resource
 
 VERSIONS = (2, 4)
 
@@ -24,8 +24,9 @@ def handle(
     services: LogServices, request: Request, message: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
     response = OffsetForLeaderEpochResponse()
+    is_broker = request.could(Operation.CLUSTER_ACTION, CLUSTER)
     for topic in message.topics:
-        allowed = request.may(Operation.DESCRIBE, topic_resource(topic.topic))
+        allowed = is_broker or request.may(Operation.DESCRIBE, topic_resource(topic.topic))
         result = OffsetForLeaderTopicResult(topic=topic.topic)
         for partition in topic.partitions:
             try:

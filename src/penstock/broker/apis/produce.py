@@ -102,8 +102,14 @@ class Produce:
     def start(self) -> ProduceResponse | None:
         if self._services.handover.is_on and self._is_handed_over():
             return None
+        transactional_id = self._message.transactional_id
+        may_transact = transactional_id is None or self._request.may(
+            Operation.WRITE, transactional_id_resource(transactional_id)
+        )
         for topic in self._message.topic_data:
             name, refusal = self._admit(topic)
+            if not may_transact:
+                refusal = KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
             result = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id)
             self._response.responses.append(result)
             for partition in topic.partition_data:
@@ -150,11 +156,6 @@ class Produce:
             return name, KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if self._acks not in (NO_ACKS, 1, ALL_ACKS):
             return name, KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
-        transactional_id = self._message.transactional_id
-        if transactional_id is not None and not self._request.may(
-            Operation.WRITE, transactional_id_resource(transactional_id)
-        ):
-            return name, KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         if name in INTERNAL_TOPICS and self._request.client_id != ADMIN_CLIENT:
             return name, KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by coordinators only")
         return name, None
@@ -359,6 +360,7 @@ class Produce:
             self._check_unanswered()
             reply.complete([])
         elif reply.is_wanted:
+            self._request.settle(self._response)
             reply.complete(self._request.parts(self._response))
 
     def _failed(self, topic: str, answer: PartitionProduceResponse, error: KafkaError) -> None:

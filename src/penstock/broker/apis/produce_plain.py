@@ -3,9 +3,9 @@
 Nearly every produce request on a busy broker is like this, and passing it directly from the frame to the replica and
 back costs half of the general path (see docs/benchmarks.md). The requests of one producer differ only in correlation id
 and records. The meaning of the rest is kept with the connection (a `Target`), and looked up again when a request begins
-differently. If a request is not plain, `handle` returns False before it has changed anything, and the general path in
-`produce.py` handles the request from the start. So this file only affects speed. A test runs both paths on the same
-requests and compares the bytes.
+differently, or when ACLs have changed. If a request is not plain, `handle` returns False before it has changed
+anything, and the general path in `produce.py` handles the request from the start. So this file only affects speed. A
+test runs both paths on the same requests and compares the bytes.
 
 An append patches the receive buffer: it writes base offset and leader epoch into the frame in place, then the kernel
 copies the frame once. If the write fails, `handle` restores both before the general path reads the frame.
@@ -26,7 +26,6 @@ from penstock.model.topics import INTERNAL_TOPICS
 from penstock.records.batch import TRANSACTIONAL, read_header, set_base_offset
 from penstock.records.validation import validate_produce
 from penstock.security.authorizer import Authorizer, Operation
-from penstock.security.principal import ANONYMOUS
 
 FLEXIBLE_SINCE = 9
 RECORD_ERRORS_SINCE = 8
@@ -34,8 +33,6 @@ LOG_START_SINCE = 5
 TOPIC_IDS_SINCE = 13
 NULL_CLIENT_ID = 0xFFFF
 AFTER_CORRELATION_ID = 8
-
-_WRITE = Operation.WRITE
 
 # Flexible request: header tags, transactional id, acks, timeout, topics. Plain: 0, 0 (null), 1 or -1, any, 2 (one).
 _flexible_start = struct.Struct(">BBhiB").unpack_from
@@ -63,13 +60,15 @@ class Target(NamedTuple):
     reply_length: int
     reply_middle: bytes
     reply_end: bytes
+    allowed_in: int
+    """The authorizer's version in which the client was allowed to write to the topic."""
 
 
 class PlainProduce:
     def __init__(self, replicas: Replicas, clock: Clock, authorizer: Authorizer) -> None:
         self._replicas = replicas
         self._now_ms = clock.now_ms
-        self._authorize = authorizer.authorize
+        self._authorizer = authorizer
 
     def handle(self, connection: Connection, frame: memoryview, version: int, correlation_id: int) -> bool:
         """True if the request was plain and has been answered; otherwise the frame is unchanged."""
@@ -80,7 +79,7 @@ class PlainProduce:
                 or target.version != version
                 or frame[AFTER_CORRELATION_ID : target.prefix_end] != target.prefix
             ):
-                target = connection.produce_target = self._find_target(frame, version)
+                target = connection.produce_target = self._find_target(connection, frame, version)
                 if target is None:
                     return False
             start, end = records_span(frame, target.prefix_end, len(frame), version >= FLEXIBLE_SINCE)
@@ -88,8 +87,9 @@ class PlainProduce:
             return False  # the general path makes the error response
 
         replica = target.replica
-        if not self.may_append(replica):
-            connection.produce_target = None  # the topic may be deleted, and recreated under the same name
+        if not self.may_append(target):
+            # The topic may be deleted, and recreated under the same name; or the client may no longer write to it.
+            connection.produce_target = None
             return False
         batch = frame[start:end]
         now_ms = self._now_ms()
@@ -109,7 +109,7 @@ class PlainProduce:
             set_base_offset(batch, 0, header.base_offset, header.leader_epoch)
             return False
 
-        _, _, _, _, pack_reply, length, middle, last = target
+        _, _, _, _, pack_reply, length, middle, last, _ = target
         if version >= LOG_START_SINCE:
             reply = pack_reply(length, correlation_id, middle, base_offset, log_append_time, log_start_offset, last)
         else:
@@ -117,10 +117,10 @@ class PlainProduce:
         connection.answer_plainly(reply)
         return True
 
-    def may_append(self, replica: Replica) -> bool:
-        return replica.appends_plainly and self._authorize(ANONYMOUS, _WRITE, replica.resource)
+    def may_append(self, target: Target) -> bool:
+        return target.allowed_in == self._authorizer.version and target.replica.appends_plainly
 
-    def _find_target(self, frame: memoryview, version: int) -> Target | None:
+    def _find_target(self, connection: Connection, frame: memoryview, version: int) -> Target | None:
         size = frame[8] << 8 | frame[9]
         position = 10 if size == NULL_CLIENT_ID else 10 + size
         if version >= FLEXIBLE_SINCE:
@@ -157,12 +157,17 @@ class PlainProduce:
         if name is None or not is_single or (acks != 1 and acks != -1) or name in INTERNAL_TOPICS:
             return None
         replica = self._replicas.get(name, index)
-        if replica is None:
+        authorizer = self._authorizer
+        if replica is None or not authorizer.authorize(
+            connection.principal, connection.peer_host, Operation.WRITE, replica.resource
+        ):
             return None
         offsets = "qqq" if version >= LOG_START_SINCE else "qq"
         reply = struct.Struct(f">ii{len(middle)}s{offsets}{len(last)}s")
         prefix = bytes(frame[AFTER_CORRELATION_ID:prefix_end])
-        return Target(version, prefix, prefix_end, replica, reply.pack, reply.size - 4, middle, last)
+        return Target(
+            version, prefix, prefix_end, replica, reply.pack, reply.size - 4, middle, last, authorizer.version
+        )
 
 
 def records_span(buffer: memoryview, position: int, frame_end: int, is_flexible: bool) -> tuple[int, int]:

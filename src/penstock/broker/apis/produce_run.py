@@ -33,9 +33,12 @@ class ProduceRun:
         """Handle the requests from `position` on, for as long as they continue what the connection sent last. Returns
         where they end: `position` itself if there are fewer than two such requests."""
         target: Target | None = connection.produce_target  # type: ignore[assignment]  # set by `produce_plain` alone
-        if target is None or not self._may_append(target.replica):
+        metered = connection.metered
+        # Each request of a client with quotas is counted by itself.
+        is_limited = metered is not None and metered.limits.is_limited
+        if target is None or is_limited or not self._may_append(target):
             return position
-        version, prefix, prefix_end, replica, pack_reply, reply_length, middle, last = target
+        version, prefix, prefix_end, replica, pack_reply, reply_length, middle, last, _ = target
         settings = replica.log.settings
         now_ms = self._now_ms()
         is_flexible = version >= FLEXIBLE_SINCE

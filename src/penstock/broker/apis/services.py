@@ -16,6 +16,7 @@ from penstock.broker.metadata.quorum import MetadataQuorum
 from penstock.broker.metadata.topic_creation import TopicCreation
 from penstock.broker.net.endpoints import Endpoints
 from penstock.broker.net.router import Route
+from penstock.broker.net.throttling import Throttling
 from penstock.broker.partitions.fetch_sessions import FetchSessions
 from penstock.broker.partitions.follower_fetch import FollowerFetches
 from penstock.broker.partitions.handover import Handover
@@ -100,8 +101,10 @@ class TransactionServices:
 class AdminServices:
     """For APIs that brokers forward to the controller, and that any node can answer."""
 
+    clock: Clock
     settings: LiveSettings
     quorum: MetadataQuorum
     forwarding: Forwarding
+    throttling: Throttling
     routes: Mapping[int, Route]
     """The routes of the listener that received the request."""

@@ -18,4 +18,5 @@ def handle(
         request,
         lambda controller: controller.unregister_broker(message),
         lambda error: UnregisterBrokerResponse(error_code=error.code, error_message=error.message),
+        about=[f"broker {message.broker_id}"],
     )

@@ -26,7 +26,12 @@ def handle(services: AdminServices, request: Request, message: UpdateFeaturesReq
         or kraft.max_version_level not in SUPPORTED_FEATURES[KRAFT_VERSION]
         or not services.quorum.is_active
     ):
-        services.forwarding.forward(request, lambda controller: controller.update_features(message), refusal)
+        services.forwarding.forward(
+            request,
+            lambda controller: controller.update_features(message),
+            refusal,
+            about=(f"{each.feature}={each.max_version_level}" for each in message.feature_updates),
+        )
         return None
     _upgrade_quorum(services, request, message, kraft)
     return None

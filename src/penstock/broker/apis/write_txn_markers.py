@@ -23,7 +23,7 @@ VERSIONS = (1, 2)
 def handle(
     services: TransactionServices, request: Request, message: WriteTxnMarkersRequest
 ) -> WriteTxnMarkersResponse | None:
-    if not request.may(Operation.ALTER, CLUSTER) and not request.may(Operation.CLUSTER_ACTION, CLUSTER):
+    if not request.could(Operation.ALTER, CLUSTER) and not request.may(Operation.CLUSTER_ACTION, CLUSTER):
         return _refusal(message, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     services.coordinators.marker_writer.write(message, request.park())
     return None

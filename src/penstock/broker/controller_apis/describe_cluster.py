@@ -13,7 +13,7 @@ from penstock.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from penstock.security.authorizer import CLUSTER, CLUSTER_OPERATIONS, Operation
+from penstock.security.authorizer import CLUSTER, Operation
 
 VERSIONS = (0, 2)
 
@@ -21,6 +21,11 @@ CONTROLLERS = 2
 
 
 def handle(services: ControllerServices, request: Request, message: DescribeClusterRequest) -> DescribeClusterResponse:
+    # Nodes that join ask for the cluster's id.
+    if not request.could(Operation.CLUSTER_ACTION, CLUSTER) and not request.may(Operation.ALTER, CLUSTER):
+        return DescribeClusterResponse(
+            error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message=None, endpoint_type=CONTROLLERS
+        )
     response = DescribeClusterResponse(
         cluster_id=services.cluster_id, controller_id=services.quorum.controller_id, endpoint_type=CONTROLLERS
     )
@@ -38,6 +43,6 @@ def handle(services: ControllerServices, request: Request, message: DescribeClus
         if listener in endpoints:
             host, port = endpoints[listener]
             response.brokers.append(DescribeClusterBroker(broker_id=voter.key.node_id, host=host, port=port))
-    if message.include_cluster_authorized_operations and request.may(Operation.DESCRIBE, CLUSTER):
-        response.cluster_authorized_operations = request.allowed_of(CLUSTER_OPERATIONS, CLUSTER)
+    if message.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = request.allowed_of_cluster()
     return response

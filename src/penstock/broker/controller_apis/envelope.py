@@ -53,19 +53,20 @@ def handle(services: ControllerServices, request: Request, message: EnvelopeRequ
         if not route.min_version <= header.api_version <= route.max_version:
             return EnvelopeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
         inner, _ = decode_from(API[header.api_key].request, message.request_data, header.api_version, position)
-        principal = _principal(message.request_principal)
+        client = _principal(message.request_principal)
     except MalformedMessage:
         return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
     except ValueError:
         return EnvelopeResponse(error_code=ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE)
     enveloped = EnvelopedRequest(
         request.park(),
+        client.token_authenticated,
         request.connection,
         header.api_key,
         header.api_version,
         header.correlation_id,
         header.client_id,
-        principal,
+        Principal(client.type, client.name),
         services.authorizer,
         message.request_data,
         _host(message.client_host_address),
@@ -76,7 +77,7 @@ def handle(services: ControllerServices, request: Request, message: EnvelopeRequ
     return None
 
 
-def _principal(data: bytes | None) -> Principal:
+def _principal(data: bytes | None) -> DefaultPrincipalData:
     """Raises ValueError if the data is not a principal."""
     if data is None or len(data) < 2:
         raise ValueError("no principal")
@@ -84,10 +85,9 @@ def _principal(data: bytes | None) -> Principal:
     if version != PRINCIPAL_VERSION:
         raise ValueError(f"a principal of version {version}")
     try:
-        decoded = decode(DefaultPrincipalData, data, version, 2)
+        return decode(DefaultPrincipalData, data, version, 2)
     except MalformedMessage as error:
         raise ValueError(str(error)) from error
-    return Principal(decoded.type, decoded.name)
 
 
 def _host(address: bytes) -> str:

@@ -13,7 +13,7 @@ from penstock.coordinator.decision import Caller, Decision
 from penstock.groups.shard import GroupShard
 from penstock.model.errors import ErrorCode
 from penstock.protocol.declaration import Message
-from penstock.security.authorizer import Operation, group_resource
+from penstock.security.authorizer import Operation, group_resource, topic_resource
 
 Key = TypeVar("Key")
 Response = TypeVar("Response", bound=Message)
@@ -22,6 +22,13 @@ Response = TypeVar("Response", bound=Message)
 def caller_of(request: Request) -> Caller:
     """The client, as Kafka shows it: the host is an address with a slash in front."""
     return Caller(request.client_id or "", f"/{request.client_host}", request.version)
+
+
+def member_of(request: Request) -> Caller:
+    """Like `caller_of`, for members of groups, whose regular expressions match only topics they may know of."""
+    return caller_of(request)._replace(
+        may_describe=lambda name: request.could(Operation.DESCRIBE, topic_resource(name))
+    )
 
 
 def ask_group(
@@ -34,7 +41,7 @@ def ask_group(
     """Let the group's shard answer a member's request; returns the refusal if the client may not be a member."""
     if not request.may(Operation.READ, group_resource(group_id)):
         return refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    caller = caller_of(request)
+    caller = member_of(request)
     waiting = Waiting(request.park(), refusal)
     groups.submit(group_id, lambda shard, token, now_ms: operation(shard, token, caller, now_ms), waiting)
     return None

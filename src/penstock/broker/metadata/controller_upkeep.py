@@ -23,6 +23,7 @@ from penstock.broker.net.connection import Connection
 from penstock.broker.net.peers import Peers
 from penstock.controller.controller import Controller
 from penstock.controller.result import Result
+from penstock.io.clock import Clock
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.metadata_records import NoOpRecord
 from penstock.settings.live import LiveSettings
@@ -45,10 +46,12 @@ class ControllerUpkeep:
         peers: Peers,
         neighbourhood: Neighbourhood,
         registration: Registration,
+        clock: Clock,
     ) -> None:
         """`registration`: that of the broker in this process."""
         self._settings = settings
         self._loop = loop
+        self._clock = clock
         self._quorum = quorum
         self._registration = registration
         self._is_active = False
@@ -94,6 +97,8 @@ class ControllerUpkeep:
         if settings.auto_leader_rebalance_enable:
             self._later("balance", settings.leader_imbalance_check_interval_seconds, self._balance)
         self._later("unclean", settings.unclean_leader_election_interval_ms / 1000, self._elect_unclean)
+        if settings.delegation_token_secret_key is not None:
+            self._later("tokens", settings.delegation_token_expiry_check_interval_ms / 1000, self._sweep_tokens)
         if settings.metadata_max_idle_interval_ms and len(self._quorum.voters) > 1:
             self._offset = self._quorum.log_end_offset
             self._later("idle", settings.metadata_max_idle_interval_ms / 1000, self._keep_moving)
@@ -184,6 +189,14 @@ class ControllerUpkeep:
                 self._later("unclean", 0 if outcome is True else seconds, self._elect_unclean)
 
         self._quorum.submit(Controller.elect_unclean_leaders, done)
+
+    def _sweep_tokens(self) -> None:
+        """Remove the delegation tokens that have expired. They cannot be used to log in, whether or not they are
+        removed."""
+        now_ms = self._clock.now_ms()
+        self._quorum.submit(lambda controller: controller.sweep_delegation_tokens(now_ms), lambda _: None)
+        seconds = self._settings.now.delegation_token_expiry_check_interval_ms / 1000
+        self._later("tokens", seconds, self._sweep_tokens)
 
     def _keep_moving(self) -> None:
         """Append to an idle log; otherwise a working quorum would look the same as a broken one."""

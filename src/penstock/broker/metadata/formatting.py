@@ -32,6 +32,7 @@ from penstock.metadata.snapshot import BOOTSTRAP_SNAPSHOT, QuorumConfiguration, 
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import Uuid, uuid_text
 from penstock.model.topics import METADATA_TOPIC
+from penstock.protocol.declaration import Message
 from penstock.protocol.messages.metadata_records import FeatureLevelRecord
 from penstock.raft.voters import ReplicaKey, Voter, VoterEndpoint, VoterSet
 from penstock.settings.node import NodeSettings
@@ -56,11 +57,12 @@ def format_or_load(
     now_ms: int,
     cluster_id: str | None = None,
     unusable: Mapping[str, str] | None = None,
+    first_records: Sequence[Message] = (),
 ) -> NodeIdentity:
     """Load the identity from this node's directories, after formatting those that have none.
 
     `cluster_id`: used for a new node, required to match on others; None accepts any. `unusable`: directories that are
-    offline already, with the reason.
+    offline already, with the reason. `first_records`: what a new cluster has from its beginning, such as SCRAM users.
     """
     metadata_directory = settings.metadata_directory
     paths = list(dict.fromkeys([metadata_directory, *settings.log_directories]))
@@ -89,9 +91,8 @@ def format_or_load(
             continue
         try:
             if path not in formatted:
-                formatted[path] = _format(
-                    files, settings, path, MetaProperties(chosen, settings.node_id, new_id()), now_ms
-                )
+                meta = MetaProperties(chosen, settings.node_id, new_id())
+                formatted[path] = _format(files, settings, path, meta, now_ms, first_records)
             else:
                 # A start that was killed may have created the name and not synced it.
                 files.sync_directory(path)
@@ -103,10 +104,17 @@ def format_or_load(
     return NodeIdentity(chosen, settings.node_id, directories, offline)
 
 
-def _format(files: FileSystem, settings: NodeSettings, path: str, meta: MetaProperties, now_ms: int) -> MetaProperties:
+def _format(
+    files: FileSystem,
+    settings: NodeSettings,
+    path: str,
+    meta: MetaProperties,
+    now_ms: int,
+    first_records: Sequence[Message],
+) -> MetaProperties:
     make_directories_durably(files, path)
     if path == settings.metadata_directory:
-        _write_bootstrap(files, settings, first_quorum(settings, meta.directory_id), now_ms)
+        _write_bootstrap(files, settings, first_quorum(settings, meta.directory_id), now_ms, first_records)
     write_meta_properties(files, path, meta)
     return meta
 
@@ -194,10 +202,19 @@ def quorum_endpoints(settings: NodeSettings) -> tuple[VoterEndpoint, ...]:
     )
 
 
-def _write_bootstrap(files: FileSystem, settings: NodeSettings, quorum: QuorumConfiguration, now_ms: int) -> None:
+def _write_bootstrap(
+    files: FileSystem,
+    settings: NodeSettings,
+    quorum: QuorumConfiguration,
+    now_ms: int,
+    first_records: Sequence[Message] = (),
+) -> None:
     directory = metadata_log_directory(settings)
     make_directories_durably(files, directory)
-    records = [FeatureLevelRecord(name=name, feature_level=level) for name, level in NEW_CLUSTER_FEATURES.items()]
+    records: list[Message] = [
+        FeatureLevelRecord(name=name, feature_level=level) for name, level in NEW_CLUSTER_FEATURES.items()
+    ]
+    records += first_records
     batches = encode_snapshot(
         records,
         metadata_version=NEW_CLUSTER_FEATURES[METADATA_VERSION],

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import ipaddress
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
 from penstock.broker.metadata.controller_channel import ControllerChannel
 from penstock.broker.metadata.quorum import MetadataQuorum
+from penstock.broker.net import audit
 from penstock.broker.net.peers import PeerFailed
-from penstock.broker.net.request import Request
+from penstock.broker.net.request import LocalRequest, Request
 from penstock.controller.controller import Controller
 from penstock.controller.result import Result
 from penstock.model.errors import ErrorCode, KafkaError
@@ -47,19 +48,30 @@ class Forwarding:
         request: Request,
         operation: Callable[[Controller], Result[Response]],
         refusal: Callable[[KafkaError], Response],
+        about: Iterable[str] | None = None,
     ) -> None:
-        """`refusal` makes the response for a request that is refused as a whole."""
+        """`refusal` makes the response for a request that is refused as a whole. `about`: what an administrator's
+        request is about, for the audit log; None for requests of nodes."""
         if self.pass_on(request, refusal):
             return
         answer = request.park()
+        has_changes = False
+
+        def watched(controller: Controller) -> Result[Response]:
+            nonlocal has_changes
+            result = operation(controller)
+            has_changes = has_changes or bool(result.records)
+            return result
 
         def done(outcome: Response | KafkaError) -> None:
             if isinstance(outcome, KafkaError):
                 request.refuse(answer, outcome, refusal(outcome))
-            else:
-                answer(outcome)
+                return
+            if about is not None and has_changes and not isinstance(request, LocalRequest):
+                audit.changed(request.principal, request.client_host, request.api_key, list(about))
+            answer(outcome)
 
-        self._quorum.submit(operation, done)
+        self._quorum.submit(watched, done)
 
     def forward_allowed(
         self,
@@ -67,11 +79,12 @@ class Forwarding:
         request: Request,
         operation: Callable[[Controller], Result[Response]],
         refusal: Callable[[KafkaError], Response],
+        about: Iterable[str] | None = None,
     ) -> Response | None:
         """Forward the request if the client may do `action` on the cluster; otherwise return the refusal."""
         if not request.may(action, CLUSTER):
             return refusal(KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
-        self.forward(request, operation, refusal)
+        self.forward(request, operation, refusal, about)
         return None
 
     def pass_on(self, request: Request, refusal: Refusal) -> bool:
@@ -81,7 +94,7 @@ class Forwarding:
         assert request.frame is not None, "a request from a client has its bytes"
         envelope = EnvelopeRequest(
             request_data=bytes(request.frame),
-            request_principal=encode_principal(request.principal),
+            request_principal=encode_principal(request.principal, by_token=request.is_token_authenticated),
             client_host_address=_address(request.client_host),
         )
         answer = request.park_encoded()
@@ -110,8 +123,8 @@ class Forwarding:
         return True
 
 
-def encode_principal(principal: Principal) -> bytes:
-    data = DefaultPrincipalData(type=principal.type, name=principal.name)
+def encode_principal(principal: Principal, *, by_token: bool) -> bytes:
+    data = DefaultPrincipalData(type=principal.type, name=principal.name, token_authenticated=by_token)
     return PRINCIPAL_VERSION.to_bytes(2, "big") + encode(data, PRINCIPAL_VERSION)
 
 

@@ -150,7 +150,7 @@ class BrokerLifecycle:
             if error is None:
                 break
             if error.code not in TRANSIENT or self._loop.time() > deadline:
-                raise KafkaError(error.code, f"cannot register with the cluster: {error.message}")
+                raise KafkaError(error.code, f"cannot register with the cluster: {error.message}{_advice(error.code)}")
             logger.info("registering again: %s", error.message)
             await asyncio.sleep(RETRY_S)
         self.committed()
@@ -396,3 +396,9 @@ def _into(future: asyncio.Future[BrokerRegistrationResponse | PeerFailed]) -> Do
 def _resolve(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
+
+
+def _advice(code: ErrorCode) -> str:
+    if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+        return " The controllers need the principal of this broker in super.users."
+    return ""

@@ -286,6 +286,11 @@ class MetadataQuorum:
         return self.is_active or self._freshness.as_of(self.image.offset + 1) >= moment
 
     @property
+    def is_loaded(self) -> bool:
+        """Whether the image has everything that was committed before the current leader: its first record follows."""
+        return self.is_active or (self.controller_id >= 0 and self.image.epoch == self.epoch and self.is_caught_up)
+
+    @property
     def features(self) -> dict[str, int]:
         """The finalized feature levels, including the quorum's own."""
         features = dict(self.image.features)

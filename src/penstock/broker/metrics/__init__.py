@@ -12,6 +12,7 @@ the logs.
     broker_metrics       topics, replicas, connections      | generators of families and their samples,
     node_metrics         requests, quorum, process          | from the state of a node
     coordinator_metrics  groups, their lag, transactions    |
+    quota_metrics        quotas of clients                  |
     exposition           families and samples as text
     endpoint             HTTP, on the node's own loop
 """

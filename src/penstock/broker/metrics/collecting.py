@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Final
 
-from penstock.broker.metrics import broker_metrics, coordinator_metrics, node_metrics
+from penstock.broker.metrics import broker_metrics, coordinator_metrics, node_metrics, quota_metrics
 from penstock.broker.metrics.broker_metrics import BrokerSources
 from penstock.broker.metrics.coordinator_metrics import CoordinatorSources
 from penstock.broker.metrics.exposition import Collected, lines_of
@@ -39,7 +39,12 @@ async def collect(
 async def _collectors(
     node: NodeSources, broker: BrokerSources | None, coordinators: CoordinatorSources | None
 ) -> Iterator[Collected]:
-    of_all = chain(node_metrics.requests(node), node_metrics.quorum(node), node_metrics.controller(node))
+    of_all = chain(
+        node_metrics.requests(node),
+        quota_metrics.quotas(node),
+        node_metrics.quorum(node),
+        node_metrics.controller(node),
+    )
     if broker is None or coordinators is None:  # a controller, or a broker that is starting
         return chain(of_all, node_metrics.process(node))
     committed = coordinator_metrics.committed_offsets(coordinators)

@@ -90,9 +90,55 @@ CONNECTIONS_OPENED = REQUESTS.counter(
 CONNECTIONS_REFUSED = REQUESTS.counter(
     "penstock_connections_refused_total", "Connections that were refused for max.connections or max.connections.per.ip."
 )
+AUTHENTICATIONS = REQUESTS.counter(
+    "penstock_authentications_total",
+    "SASL authentications, by listener and outcome: succeeded or failed.",
+    "listener",
+    "outcome",
+)
 FETCH_SESSIONS = REQUESTS.gauge(
     "kafka_server_fetchsessioncache_numincrementalfetchsessions",
     "Incremental fetch sessions of consumers and followers.",
+)
+
+QUOTAS = Section("Quotas of clients")
+QUOTA_LABELS = ("resource", "user", "clientId")
+THROTTLE_TIME = QUOTAS.gauge(
+    "kafka_server_quota_throttle_time",
+    "How long a client was throttled, in milliseconds: the average of the requests that were throttled in the last "
+    "eleven seconds. The resource is Produce, Fetch, Request or ControllerMutation (told by the active controller). "
+    "Clients that did nothing in that time are not listed.",
+    *QUOTA_LABELS,
+)
+QUOTA_BYTE_RATE = QUOTAS.gauge(
+    "kafka_server_quota_byte_rate",
+    "Bytes a second that a client with a quota produces or fetches.",
+    *QUOTA_LABELS,
+)
+QUOTA_REQUEST_TIME = QUOTAS.gauge(
+    "kafka_server_quota_request_time",
+    "The share of this broker's time that a client with a quota takes, in percent.",
+    *QUOTA_LABELS,
+)
+QUOTA_TOKENS = QUOTAS.gauge(
+    "kafka_server_quota_tokens",
+    "Partitions that a client with a quota may create or delete at once; negative while it must wait.",
+    *QUOTA_LABELS,
+)
+QUOTA_LIMIT = QUOTAS.gauge("penstock_quota_limit", "The quota that applies.", *QUOTA_LABELS)
+THROTTLED_REQUESTS = QUOTAS.counter(
+    "penstock_throttled_requests_total",
+    "Requests whose client was throttled, and connections that were refused for the rate of their address "
+    "(Connection).",
+    "resource",
+)
+THROTTLED_SECONDS = QUOTAS.counter(
+    "penstock_throttled_seconds_total", "How long clients were throttled, all in all.", "resource"
+)
+THROTTLED_CONNECTIONS = QUOTAS.gauge(
+    "penstock_connections_throttled",
+    "Connections that are not read from now, because their client has exceeded a quota.",
+    "listener",
 )
 
 REPLICAS = Section("Partitions and replicas")

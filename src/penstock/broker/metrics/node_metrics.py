@@ -6,16 +6,18 @@ import os
 import resource
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from penstock import __version__
+from penstock.broker.authentication.gate import AuthenticationCounts
 from penstock.broker.metadata.quorum import MetadataQuorum
 from penstock.broker.metrics import families as f
 from penstock.broker.metrics.counters import Counters
 from penstock.broker.metrics.exposition import Collected, Sample
 from penstock.broker.net.listeners import Listeners
+from penstock.broker.net.throttling import Throttling
 from penstock.io.clock import Clock
 from penstock.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Role, Unattached
 from penstock.settings.live import LiveSettings
@@ -37,7 +39,9 @@ class NodeSources:
     settings: LiveSettings
     counters: Counters
     listeners: Listeners
+    authentications: Mapping[str, AuthenticationCounts]
     quorum: MetadataQuorum
+    throttling: Throttling
 
 
 def requests(sources: NodeSources) -> Iterator[Collected]:
@@ -50,6 +54,14 @@ def requests(sources: NodeSources) -> Iterator[Collected]:
     yield f.CONNECTIONS, [((each.name,), len(each.connections)) for each in sources.listeners.all]
     yield f.CONNECTIONS_OPENED, [((), sources.listeners.limits.opened_ever)]
     yield f.CONNECTIONS_REFUSED, [((), sources.listeners.limits.refused_ever)]
+    yield (
+        f.AUTHENTICATIONS,
+        [
+            ((name, outcome), count)
+            for name, counts in sources.authentications.items()
+            for outcome, count in (("succeeded", counts.succeeded), ("failed", counts.failed))
+        ],
+    )
 
 
 def quorum(sources: NodeSources) -> Iterator[Collected]:

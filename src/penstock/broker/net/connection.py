@@ -14,7 +14,10 @@ Theory of operation:
   it, because Kafka answers each connection in order. Fetch and rewritten Produce requests also mute the connection:
   no later frame is handled until they are answered. Produce with acks=all on a flushed topic does not mute, so that a
   pipelining producer keeps the disk busy. A connection with too many parked replies, or whose peer does not read, is
-  not read from: this is the back-pressure, and TCP carries it to the client.
+  not read from: this is the back-pressure, and TCP carries it to the client. Nor is that of a client that has exceeded
+  a quota (`throttle`).
+- A listener with SASL gives each connection a gate, which gets the frames until the client is authenticated. Until then
+  frames are limited to `sasl.server.max.receive.size`, and a buffer grows only as bytes arrive.
 - Only Produce requests may be large. A decoded message without records can take fifty times the memory of its bytes, so
   all other requests are limited to `penstock.max.small.request.bytes`.
 """
@@ -26,20 +29,23 @@ import logging
 import struct
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from penstock.broker.net.latency import Latency, now_ns
 from penstock.io.files import Buffer
 from penstock.model.ownership import owned_by_loop
+from penstock.security.principal import ANONYMOUS, Principal
 
 if TYPE_CHECKING:
     from penstock.broker.net.server import Listener
+    from penstock.broker.net.throttling import MeteredClient
 
 logger = logging.getLogger("penstock.connection")
 
 RECEIVE_BUFFER_SIZE = 512 * 1024
 OWN_BUFFER_SIZE = 64 * 1024
 TRUSTED_LENGTH = 4 * 1024 * 1024  # buffers up to this size are allocated at once; larger ones grow as bytes arrive
+UNAUTHENTICATED_LENGTH = 1024  # the same, before authentication
 SMALLEST_REQUEST = 8  # api key, api version, correlation id
 JOIN_BELOW = 4096  # copying this much is cheaper than a longer writev
 SEND_AT_ONCE_ABOVE = 64 * 1024
@@ -48,6 +54,17 @@ PRODUCE = 0
 
 _read_length = struct.Struct(">i").unpack_from
 _read_api_key = struct.Struct(">h").unpack_from
+
+
+class Gate(Protocol):
+    """Handles the frames of a connection whose client is not authenticated, or whose session will end."""
+
+    @property
+    def request_bytes_max(self) -> int: ...
+
+    def handle(self, connection: Connection, view: memoryview, start: int, end: int, /) -> None: ...
+
+    def handle_run(self, connection: Connection, view: memoryview, start: int, end: int, /) -> int: ...
 
 
 class Reply:
@@ -78,6 +95,8 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, listener: Listener) -> None:
         self.listener = listener
         self.transport: asyncio.Transport | None = None
+        self.principal = ANONYMOUS
+        self.is_token_authenticated = False  # by a delegation token
         self.peer_host = ""
         self.local_host = ""
         self.client_software = ""  # name and version, from the ApiVersions request
@@ -91,6 +110,9 @@ class Connection(asyncio.BufferedProtocol):
         self._handle_run = listener.handle_run
         self._frame_max = listener.request_bytes_max
         self._small_frame_max = min(listener.small_request_bytes_max, listener.request_bytes_max)
+        self._is_guarded = False
+        if listener.new_gate is not None:
+            self.guard(listener.new_gate(self))
         self._parked_max = listener.parked_max
         self._own: bytearray | None = (
             None  # holds a partial frame, or frames that wait for the connection to be unmuted
@@ -101,6 +123,8 @@ class Connection(asyncio.BufferedProtocol):
         self._parked: deque[Reply] = deque()
         self._muted_by: Reply | None = None
         self.produce_target: object = None  # target of the last plain produce request; only its handler knows the type
+        self.metered: MeteredClient | None = None  # while quotas are set: the client, and its limits
+        self._throttled: asyncio.TimerHandle | None = None
         self._write_paused = False
         self._is_held = False
         self._is_ending = False
@@ -122,6 +146,8 @@ class Connection(asyncio.BufferedProtocol):
             if reply.on_lost is not None and reply.parts is None:
                 reply.on_lost()
         self._parked.clear()
+        if self._throttled is not None:
+            self._throttled.cancel()
         self._own = None
         self.listener.connection_closed(self)
 
@@ -152,6 +178,36 @@ class Connection(asyncio.BufferedProtocol):
         self._write_paused = False
         self._check_held()
         self._go_on()
+
+    # -- authentication -------------------------------------------------------------------------------------------
+
+    def guard(self, gate: Gate) -> None:
+        """Let the gate handle the frames until `let_in`. A frame is then a request or a bare token of any length."""
+        self._is_guarded = True
+        self._handle, self._handle_run = gate.handle, gate.handle_run
+        self._frame_max = gate.request_bytes_max
+        self._small_frame_max = -1  # no frame is usual
+
+    def authenticated(self, principal: Principal, *, by_token: bool = False) -> None:
+        """The client has proved who it is. Whatever was decided for this connection before no longer holds."""
+        self.principal = principal
+        self.is_token_authenticated = by_token
+        self.produce_target = self.metered = None
+
+    def let_in(self, gate: Gate | None) -> None:
+        """The client may send requests. `gate`: still handles the frames, because the session will end."""
+        listener = self.listener
+        self._is_guarded = False
+        self._handle = listener.handle if gate is None else gate.handle
+        self._handle_run = listener.handle_run if gate is None else gate.handle_run
+        self._frame_max = listener.request_bytes_max
+        self._small_frame_max = min(listener.small_request_bytes_max, listener.request_bytes_max)
+
+    def end_with(self, place: Reply, parts: list[Buffer]) -> None:
+        """Answer a request that was parked, and close."""
+        self._is_ending = self._is_held = True
+        place.complete(parts)
+        self.close()
 
     # -- frames ---------------------------------------------------------------------------------------------------
 
@@ -196,12 +252,17 @@ class Connection(asyncio.BufferedProtocol):
             self._update_reading()
 
     def _check_held(self) -> None:
-        """Hold frames back while a request mutes the connection, too many are parked, or the peer does not read.
+        """Hold frames back while a request mutes the connection, too many are parked, the peer does not read, or the
+        client is throttled.
 
         A connection that is being closed handles no more frames.
         """
         self._is_held = (
-            self._muted_by is not None or self._write_paused or self._is_ending or len(self._parked) >= self._parked_max
+            self._muted_by is not None
+            or self._throttled is not None
+            or self._write_paused
+            or self._is_ending
+            or len(self._parked) >= self._parked_max
         )
 
     def _keep(self, view: memoryview, position: int, end: int) -> None:
@@ -213,12 +274,15 @@ class Connection(asyncio.BufferedProtocol):
             if SMALLEST_REQUEST <= length <= self._frame_max:
                 needed = max(left, 4 + length)
         enough = room = needed
-        if needed > TRUSTED_LENGTH:  # a few bytes must not be able to claim a hundred megabytes
-            enough = min(needed, max(TRUSTED_LENGTH, left + 1))
-            room = min(needed, max(TRUSTED_LENGTH, 2 * left))
+        trusted, least = TRUSTED_LENGTH, OWN_BUFFER_SIZE
+        if self._is_guarded:
+            trusted = least = UNAUTHENTICATED_LENGTH
+        if needed > trusted:  # a few bytes must not be able to claim a hundred megabytes
+            enough = min(needed, max(trusted, left + 1))
+            room = min(needed, max(trusted, 2 * left))
         own = self._own
-        if own is None or not enough <= len(own) <= max(2 * needed, OWN_BUFFER_SIZE):
-            self._own = own = bytearray(max(room, OWN_BUFFER_SIZE))
+        if own is None or not enough <= len(own) <= max(2 * needed, least):
+            self._own = own = bytearray(max(room, least))
             own[:left] = view[position:end]
         elif position:
             view[:left] = view[position:end]  # in place: the view is of this buffer, and memoryview handles overlaps
@@ -234,6 +298,8 @@ class Connection(asyncio.BufferedProtocol):
 
         A decoded message without records takes many times the memory of its bytes, so only Produce may be large.
         """
+        if self._is_guarded:
+            return self._accepts_unauthenticated(length)
         limit, setting = self._frame_max, "socket.request.max.bytes"
         if end - position >= 6 and _read_api_key(view, position + 4) != (PRODUCE,):
             limit, setting = self._small_frame_max, "penstock.max.small.request.bytes"
@@ -246,6 +312,18 @@ class Connection(asyncio.BufferedProtocol):
             SMALLEST_REQUEST,
             limit,
             setting,
+        )
+        self.abort()
+        return False
+
+    def _accepts_unauthenticated(self, length: int) -> bool:
+        if 0 <= length <= self._frame_max:
+            return True
+        logger.warning(
+            "closing %s: %d bytes before authentication are more than %d (sasl.server.max.receive.size)",
+            self.peer_host,
+            length,
+            self._frame_max,
         )
         self.abort()
         return False
@@ -270,6 +348,32 @@ class Connection(asyncio.BufferedProtocol):
             self._process(memoryview(self._own), self._filled)
         else:
             self._update_reading()
+
+    # -- quotas ---------------------------------------------------------------------------------------------------
+
+    @property
+    def is_throttled(self) -> bool:
+        return self._throttled is not None
+
+    def throttle(self, throttle_ms: int) -> None:
+        """Handle no further request for this long; replies still leave."""
+        if self.is_closed:
+            return
+        loop = self.listener.loop
+        until = loop.time() + throttle_ms / 1000
+        if self._throttled is not None:
+            if self._throttled.when() >= until:
+                return
+            self._throttled.cancel()
+        self._throttled = loop.call_at(until, self._end_throttling)
+        self._check_held()
+        if not self._processing:
+            self._update_reading()
+
+    def _end_throttling(self) -> None:
+        self._throttled = None
+        self._check_held()
+        self._go_on()
 
     # -- replies --------------------------------------------------------------------------------------------------
 

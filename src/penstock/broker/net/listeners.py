@@ -11,15 +11,22 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING
 
-from penstock.broker.net.connection import Connection
+from penstock.broker.net.connection import Connection, Gate
 from penstock.broker.net.latency import Latency
 from penstock.broker.net.server import ConnectionLimits, FrameHandler, Listener, RunHandler
+from penstock.broker.net.throttling import Throttling
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.messages import broker_registration
 from penstock.raft.voters import VoterEndpoint
-from penstock.settings.listeners import SECURITY_PROTOCOLS, Endpoint
+from penstock.settings.listeners import SECURITY_PROTOCOLS, TLS_PROTOCOLS, Endpoint
 from penstock.settings.live import LiveSettings
+from penstock.settings.tls import TlsSettings, tls_of_listener
+from penstock.tls import open_contexts, renew
+
+if TYPE_CHECKING:
+    from penstock.tls.contexts import TlsContexts
 
 logger = logging.getLogger("penstock.node")
 
@@ -32,12 +39,17 @@ class Listeners:
         loop: asyncio.AbstractEventLoop,
         after_read: Callable[[], None],
         plain_latency: Latency,
+        gates_of: Callable[[Endpoint], Callable[[Connection], Gate] | None],
+        throttling: Throttling,
     ) -> None:
-        """`after_read` runs after all requests of one read have been handled."""
+        """`after_read` runs after all requests of one read have been handled. `gates_of`: what makes the gates of a
+        listener whose clients must authenticate themselves."""
+        self._gates_of = gates_of
         self._settings = settings
         self._loop = loop
         self._after_read = after_read
         self._plain_latency = plain_latency
+        self._throttling = throttling
         static = settings.static
         self.limits = ConnectionLimits(
             static.max_connections,
@@ -59,6 +71,12 @@ class Listeners:
         self.limits.per_address_max = settings.max_connections_per_ip
         self.limits.per_address_overrides = settings.connection_overrides
 
+    def quotas_changed(self) -> None:
+        for listener in self.of_brokers:
+            for connection in listener.connections:
+                connection.metered = None
+                connection.produce_target = None
+
     def hang_up(self) -> None:
         """Close the connections of all clients of the broker; they may reconnect.
 
@@ -71,14 +89,22 @@ class Listeners:
 
     async def open_brokers(self, handle: FrameHandler, handle_run: RunHandler) -> None:
         for endpoint in self._settings.static.broker_endpoints:
-            self.of_brokers.append(await self._open(endpoint, handle, handle_run))
+            throttle_ms = self._throttling.connection_throttle_ms
+            self.of_brokers.append(await self._open(endpoint, handle, handle_run, throttle_ms))
 
     async def open_controllers(self, handle: FrameHandler) -> None:
         if self._settings.static.is_controller:
             for endpoint in self._settings.static.controller_endpoints:
-                self.of_controllers.append(await self._open(endpoint, handle, _no_run))
+                # Without a quota on connections: nodes must always reach the quorum.
+                self.of_controllers.append(await self._open(endpoint, handle, _no_run, lambda host: 0))
 
-    async def _open(self, endpoint: Endpoint, handle: FrameHandler, handle_run: RunHandler) -> Listener:
+    async def _open(
+        self,
+        endpoint: Endpoint,
+        handle: FrameHandler,
+        handle_run: RunHandler,
+        connection_throttle_ms: Callable[[str], int],
+    ) -> Listener:
         settings = self._settings.now
         listener = Listener(
             endpoint.name,
@@ -92,12 +118,35 @@ class Listeners:
             parked_max=settings.queued_max_requests,
             socket_buffers=self._socket_buffers(),
             plain_latency=self._plain_latency,
+            connection_throttle_ms=connection_throttle_ms,
             receive_buffer=self._receive_buffer,
+            new_gate=self._gates_of(endpoint),
+            tls=self._tls_of(endpoint),
+            failure_delay_s=settings.connection_failed_authentication_delay_ms / 1000,
         )
         self._receive_buffer = listener.receive_buffer
         backlog = settings.socket_listen_backlog_size
         await _listen(listener.open(endpoint.host, endpoint.port, backlog=backlog), endpoint)
         return listener
+
+    def _tls_of(self, endpoint: Endpoint) -> TlsContexts | None:
+        if endpoint.security_protocol not in TLS_PROTOCOLS:
+            return None
+        return open_contexts(self._tls_settings(endpoint.name), f"listener {endpoint.name}")
+
+    def _tls_settings(self, listener: str) -> TlsSettings:
+        with_sasl = self._settings.now.protocol_map[listener].startswith("SASL_")
+        return tls_of_listener(listener, self._settings.layers.effective, with_sasl=with_sasl)
+
+    @property
+    def use_tls(self) -> bool:
+        return any(listener.tls is not None for listener in self.all)
+
+    def renew_certificates(self) -> None:
+        """Use changed key and trust stores for new connections."""
+        for listener in self.all:
+            if listener.tls is not None:
+                renew(listener.tls, self._tls_settings(listener.name), f"listener {listener.name}")
 
     def _socket_buffers(self) -> dict[int, int]:
         settings = self._settings.now

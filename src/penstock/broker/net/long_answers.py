@@ -61,6 +61,7 @@ class LongAnswers:
             return False
         if response is _UNFINISHED:
             return True
+        request.settle(response)
         encoding = self._loop.run_in_executor(None, request.parts, response)
         encoding.add_done_callback(partial(self._encoded, request, reply))
         return False

@@ -23,6 +23,7 @@ import errno
 import ipaddress
 import logging
 import socket
+import ssl
 from collections import deque
 from collections.abc import Callable
 from functools import lru_cache
@@ -32,8 +33,16 @@ from penstock import __version__
 from penstock.model.errors import KafkaError
 from penstock.protocol.apis import ApiKey, ApiSpec
 from penstock.protocol.codec import MalformedMessage, UnencodableMessage
-from penstock.protocol.conversation import Conversation, HandshakeRefused, spec_of
+from penstock.protocol.conversation import (
+    SESSION_PART,
+    AuthenticationRefused,
+    Conversation,
+    HandshakeRefused,
+    Login,
+    spec_of,
+)
 from penstock.protocol.declaration import Message
+from penstock.security.sasl.exchange import AuthenticationFailed
 
 logger = logging.getLogger("penstock.peers")
 
@@ -56,11 +65,22 @@ Done = Callable[[Any], None]  # gets the response (of the type that answers the 
 
 
 class Peers:
-    """The connections of this node to all others."""
+    """The connections of this node to the listeners of one kind of other nodes: brokers or controllers."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, client_id: str) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        client_id: str,
+        *,
+        login: Login | None = None,
+        tls: Callable[[], ssl.SSLContext] | None = None,
+    ) -> None:
+        """`login`: how this node authenticates itself at those listeners; None if it need not, or does so by its
+        certificate. `tls` returns the context of a new connection; None for plain connections."""
         self.loop = loop
         self.client_id = client_id
+        self.login = login
+        self.tls = tls
         self._peers: dict[tuple[str, int, str], Peer] = {}
 
     def at(self, host: str, port: int, channel: str = "") -> Peer:
@@ -110,6 +130,7 @@ class Peer:
         self._timer_at = 0.0
         self._backoff_s = 0.0
         self._not_before = 0.0
+        self._session_ends_s: float | None = None  # when to authenticate again
         self._is_closed = False
         self.on_lost: Callable[[], None] | None = None  # called when a connection is lost, even an idle one
 
@@ -133,11 +154,12 @@ class Peer:
         if self._is_closed:
             self._loop.call_soon(done, PeerFailed(f"the connection to {self} was closed"))
             return
-        if self._conversation.is_open:
+        if self._conversation.is_open and not self._is_session_old():
             self._transmit(pending)
         else:
             self._waiting.append(pending)
             self._connect()
+            self._renew_session()
         self._watch(pending.deadline)
 
     def disconnect(self, reason: str) -> None:
@@ -188,8 +210,44 @@ class Peer:
                 return
         if not was_open:
             self._write_outgoing()  # the next step of the handshake, if there is one
+            if conversation.work is not None:
+                self._log_in(stream)
+            elif conversation.is_open:
+                self._opened()
+        elif self._waiting:
+            self._renew_session()
+
+    # -- login --------------------------------------------------------------------------------------------------------
+
+    def _log_in(self, stream: _Stream) -> None:
+        """Take the next step of the login in a thread: it may derive a key from a password."""
+        conversation = stream.conversation
+        assert conversation.work is not None
+
+        def done(future: asyncio.Future[bytes | None]) -> None:
+            if self._stream is not stream or future.cancelled():
+                return
+            error = future.exception()
+            if error is not None:
+                self.lost(stream, error if isinstance(error, Exception) else None)
+                return
+            conversation.worked(future.result())
+            self._write_outgoing()
             if conversation.is_open:
                 self._opened()
+
+        self._loop.run_in_executor(None, conversation.work).add_done_callback(done)
+
+    def _is_session_old(self) -> bool:
+        return self._session_ends_s is not None and self._loop.time() >= self._session_ends_s
+
+    def _renew_session(self) -> None:
+        """Authenticate again if it is time and no request waits for its answer; others wait meanwhile."""
+        conversation = self._conversation
+        if conversation.is_open and self._is_session_old() and not conversation.sent:
+            self._session_ends_s = None
+            conversation.authenticate_again()
+            self._write_outgoing()
 
     def _answer(self, pending: _Pending, outcome: object) -> None:
         try:
@@ -209,7 +267,13 @@ class Peer:
             delay = self._not_before - self._loop.time()
             if delay > 0:
                 await asyncio.sleep(delay)
-            await self._loop.create_connection(self._new_stream, self.host, self.port)
+            tls = self._peers.tls
+            if tls is None:
+                await self._loop.create_connection(self._new_stream, self.host, self.port)
+            else:
+                await self._loop.create_connection(
+                    self._new_stream, self.host, self.port, ssl=tls(), server_hostname=self.host
+                )
         except OSError as error:
             self._connecting = None
             self._back_off()
@@ -220,7 +284,10 @@ class Peer:
             self._connecting = None
 
     def _new_stream(self) -> _Stream:
-        return _Stream(self, Conversation(self._peers.client_id, software_version=__version__))
+        conversation: Conversation[_Pending] = Conversation(
+            self._peers.client_id, software_version=__version__, login=self._peers.login
+        )
+        return _Stream(self, conversation)
 
     def _stop_connecting(self) -> None:
         if self._connecting is not None:
@@ -243,6 +310,8 @@ class Peer:
 
     def _opened(self) -> None:
         self._backoff_s = self._not_before = 0.0
+        lifetime_ms = self._conversation.session_lifetime_ms
+        self._session_ends_s = self._loop.time() + SESSION_PART * lifetime_ms / 1000 if lifetime_ms else None
         waiting, self._waiting = self._waiting, deque()
         for pending in waiting:
             self._transmit(pending)
@@ -255,6 +324,10 @@ class Peer:
             if isinstance(error, HandshakeRefused):
                 self._lose(PeerFailed(f"{self} refuses ApiVersions with error {error.error_code}"))
                 return
+            if isinstance(error, AuthenticationRefused | AuthenticationFailed):
+                logger.error("cannot log in to %s: %s", self, error)
+                self._lose(PeerFailed(f"cannot log in to {self}: {error}"))
+                return
             reason = str(error) if error is not None else "it was closed at the other end"
             self._lose(PeerFailed(f"lost the connection to {self}: {reason}"))
             if self.on_lost is not None:
@@ -262,6 +335,7 @@ class Peer:
 
     def _lose(self, failure: PeerFailed) -> None:
         stream, self._stream = self._stream, None
+        self._session_ends_s = None
         if stream is not None:
             stream.abort()
             if not self._conversation.is_open:
@@ -292,7 +366,7 @@ class Peer:
         overdue = next((each for each in self._sent() if each.deadline <= now), None)
         late = [each for each in self._waiting if each.deadline <= now]
         if overdue is not None or (late and self._stream is not None):
-            name = overdue.spec.name if overdue is not None else "ApiVersions"
+            name = overdue.spec.name if overdue is not None else "ApiVersions or the login"
             self._lose(PeerFailed(f"{self} does not answer {name} in time", timed_out=True))
         elif late:
             failure = PeerFailed(f"cannot connect to {self} in time", timed_out=True)
@@ -350,7 +424,7 @@ class _Stream(asyncio.BufferedProtocol):
         self.conversation.received(nbytes)
         try:
             self._peer.received(self)
-        except HandshakeRefused as error:
+        except (HandshakeRefused, AuthenticationRefused) as error:
             self._peer.lost(self, error)
         except MalformedMessage as error:
             logger.error("%s sends bytes that are no Kafka response: %s", self._peer, error)

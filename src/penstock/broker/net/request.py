@@ -10,15 +10,26 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.broker.net.connection import Connection, Reply
 from penstock.io.files import Buffer
 from penstock.model.errors import ErrorCode, KafkaError
-from penstock.protocol.frames import response_parts
+from penstock.protocol.frames import response_parts, throttle_time_at
 from penstock.protocol.messages.envelope import EnvelopeResponse
-from penstock.security.authorizer import Authorizer, Operation, Resource, ResourceKind, authorized_operations
+from penstock.security.authorizer import (
+    CLUSTER,
+    CLUSTER_OPERATIONS,
+    Authorizer,
+    Operation,
+    Resource,
+    ResourceKind,
+    authorized_operations,
+)
 from penstock.security.principal import Principal
+
+if TYPE_CHECKING:
+    from penstock.broker.net.throttling import Meter
 
 logger = logging.getLogger("penstock.router")
 
@@ -37,6 +48,7 @@ class Request:
         "correlation_id",
         "frame",
         "may_be_forwarded",
+        "meter",
         "principal",
         "version",
     )
@@ -68,18 +80,36 @@ class Request:
         self.frame = frame
         self.client_host = client_host
         self.may_be_forwarded = may_be_forwarded
+        self.meter: Meter | None = None  # for a client with quotas
         self._authorizer = authorizer
 
+    @property
+    def is_token_authenticated(self) -> bool:
+        """Whether the client is authenticated by a delegation token."""
+        return self.connection.is_token_authenticated
+
     def may(self, operation: Operation, resource: Resource) -> bool:
-        return self._authorizer.authorize(self.principal, operation, resource)
+        """Whether the client may do what it asks for; if not, the refusal is reported."""
+        if self._authorizer.authorize(self.principal, self.client_host, operation, resource):
+            return True
+        self._authorizer.refused(self.principal, self.client_host, operation, resource, self.api_key)
+        return False
+
+    def could(self, operation: Operation, resource: Resource) -> bool:
+        """Like `may`, where the client did not ask for this resource: to leave it out is no refusal to report."""
+        return self._authorizer.authorize(self.principal, self.client_host, operation, resource)
 
     def may_any(self, operation: Operation, kind: ResourceKind) -> bool:
         """Whether the client may be allowed this operation on some resource of that kind."""
-        return self._authorizer.authorize_any(self.principal, operation, kind)
+        return self._authorizer.authorize_any(self.principal, self.client_host, operation, kind)
 
     def allowed_of(self, operations: frozenset[Operation], resource: Resource) -> int:
         """The operations that this client may perform, as the bit field in responses."""
-        return authorized_operations(self._authorizer, self.principal, resource, operations)
+        return authorized_operations(self._authorizer, self.principal, self.client_host, resource, operations)
+
+    def allowed_of_cluster(self) -> int:
+        """Likewise for the cluster; nothing if the client may not describe it."""
+        return self.allowed_of(CLUSTER_OPERATIONS, CLUSTER) if self.may(Operation.DESCRIBE, CLUSTER) else 0
 
     def parts(self, response: Any) -> list[Buffer]:
         parts: list[Buffer] = []
@@ -88,7 +118,32 @@ class Request:
 
     def answer(self, response: Any) -> None:
         """Send the response; only from within the handler."""
+        self.settle(response)
         self.connection.send(self.parts(response))
+
+    def settle(self, response: Any) -> None:
+        """The request is answered: throttle a client that has exceeded a quota, and say so in the response."""
+        if self.meter is not None:
+            throttle_ms = self.meter.settle()
+            if throttle_ms > getattr(response, "throttle_time_ms", throttle_ms):
+                response.throttle_time_ms = throttle_ms
+
+    def throttle(self, throttle_ms: int) -> None:
+        """Handle no further request of the client for this long."""
+        self.connection.throttle(throttle_ms)
+
+    def _settle_encoded(self, data: bytes) -> bytes:
+        """Like `settle`, for the controller's response: its throttle time counts, too."""
+        position = throttle_time_at(self.api_key, self.version)
+        if position is None:
+            return data
+        (told_ms,) = _LENGTH.unpack_from(data, position)
+        if told_ms > 0:
+            self.throttle(told_ms)
+        throttle_ms = 0 if self.meter is None else self.meter.settle()
+        if throttle_ms <= told_ms:
+            return data
+        return data[:position] + _LENGTH.pack(throttle_ms) + data[position + _LENGTH.size :]
 
     def refuse(self, answer: Callable[[Any], None], error: KafkaError, response: Any) -> None:
         """Answer that the controller refused the whole request; `response` is the answer for a client."""
@@ -106,6 +161,7 @@ class Request:
             if not reply.is_wanted:
                 return
             try:
+                self.settle(response)
                 parts = self.parts(response)
             except Exception:
                 # A defect in the handler. The caller has other clients to answer; this one sees a closed connection.
@@ -122,6 +178,7 @@ class Request:
 
         def answer(data: bytes) -> None:
             if reply.is_wanted:
+                data = self._settle_encoded(data)
                 reply.complete([_LENGTH.pack(len(data)), data])
 
         return answer
@@ -139,6 +196,9 @@ class LocalRequest(Request):
     def answer(self, response: Any) -> None:
         self._done(response)
 
+    def throttle(self, throttle_ms: int) -> None:
+        """A node does not throttle itself."""
+
     def park(self, *, mute: bool = False, on_lost: Callable[[], None] | None = None) -> Callable[[Any], None]:
         return self._done
 
@@ -146,11 +206,21 @@ class LocalRequest(Request):
 class EnvelopedRequest(Request):
     """A request that a broker forwards for its client; the answer returns as the bytes for that client."""
 
-    __slots__ = ("_done",)
+    __slots__ = ("_by_token", "_done")
 
-    def __init__(self, done: Callable[[EnvelopeResponse], None], connection: Connection, *request: Any) -> None:
+    def __init__(
+        self, done: Callable[[EnvelopeResponse], None], by_token: bool, connection: Connection, *request: Any
+    ) -> None:
         super().__init__(connection, *request)
+        self._by_token = by_token
         self._done = done
+
+    @property
+    def is_token_authenticated(self) -> bool:
+        return self._by_token
+
+    def throttle(self, throttle_ms: int) -> None:
+        """The broker throttles its client, when it reads the throttle time in the response."""
 
     def answer(self, response: Any) -> None:
         try:

@@ -22,13 +22,15 @@ from penstock.broker.net.connection import Connection
 from penstock.broker.net.latency import Latencies, Latency, now_ns
 from penstock.broker.net.long_answers import LongAnswers
 from penstock.broker.net.request import LocalRequest, Request
+from penstock.broker.net.throttling import Meter
 from penstock.model.errors import ErrorCode
 from penstock.protocol.apis import API, ApiKey
 from penstock.protocol.codec import MalformedMessage, decode_from
 from penstock.protocol.declaration import Message
 from penstock.protocol.frames import read_request_header
 from penstock.protocol.messages.api_versions import ApiVersionsRequest
-from penstock.security.authorizer import Authorizer
+from penstock.security.acl_authorizer import AuthorizerNotReady
+from penstock.security.authorizer import AllowAll, Authorizer
 from penstock.security.principal import ANONYMOUS
 
 logger = logging.getLogger("penstock.router")
@@ -100,12 +102,15 @@ class Router:
     def ask(self, message: Message, done: Callable[[Any], None]) -> None:
         """Send a request to this node itself; `done` gets the response, possibly before this method returns."""
         route = self.routes[message.__schema__.key or 0]
-        request = LocalRequest(done, route.api_key, route.max_version, 0, "local", ANONYMOUS, self._authorizer)
+        # The node itself: whatever it may not do, it would not ask of itself.
+        request = LocalRequest(done, route.api_key, route.max_version, 0, "local", ANONYMOUS, AllowAll())
         response = route.handle(route.services, request, message)
         if response is not None:
             request.answer(response)
 
-    def handle_message(self, connection: Connection, view: memoryview, start: int, end: int) -> None:
+    def handle_message(
+        self, connection: Connection, view: memoryview, start: int, end: int, meter: Meter | None = None
+    ) -> None:
         frame = view[start:end]
         api_key, version, correlation_id = _read_start(frame)
         route = self.routes.get(api_key)
@@ -129,12 +134,13 @@ class Router:
             version,
             correlation_id,
             header.client_id,
-            ANONYMOUS,
+            connection.principal,
             self._authorizer,
             frame,
             connection.peer_host,
             self._forwards,
         )
+        request.meter = meter
         try:
             response = route.handle(route.services, request, message)
             if isinstance(response, Generator):
@@ -142,9 +148,17 @@ class Router:
                 if response is None:
                     return
             if response is not None:
+                if meter is not None:
+                    request.settle(response)
                 connection.send(request.parts(response))
-            elif connection.latency is not None:  # neither answered nor parked: the client waits for no answer
+                return
+            if meter is not None:
+                meter.handled()
+            if connection.latency is not None:  # neither answered nor parked: the client waits for no answer
                 connection.latency.add(now_ns() - connection.since)
+        except AuthorizerNotReady:
+            logger.info("closing %s: the ACLs are not loaded yet", connection.peer_host)
+            connection.abort()
         except Exception:
             # A defect in the handler, never the client's fault; it must not affect other clients' connections.
             logger.exception("%s v%d from %s failed", route.api_key.name, version, connection.peer_host)
@@ -157,7 +171,7 @@ class Router:
     def _refuse(self, connection: Connection, api_key: int, version: int, correlation_id: int) -> None:
         if api_key == ApiKey.API_VERSIONS:
             route = self.routes[api_key]
-            request = Request(connection, api_key, 0, correlation_id, None, ANONYMOUS, self._authorizer)
+            request = Request(connection, api_key, 0, correlation_id, None, connection.principal, self._authorizer)
             response = route.handle(route.services, request, ApiVersionsRequest())
             response.error_code = ErrorCode.UNSUPPORTED_VERSION
             connection.send(request.parts(response))

@@ -9,12 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from penstock.broker.net.connection import RECEIVE_BUFFER_SIZE, Connection
+from penstock.broker.net.connection import RECEIVE_BUFFER_SIZE, Connection, Gate
 from penstock.broker.net.latency import Latency, now_ns
+from penstock.broker.net.tls import HandshakeRefused, TlsStream
+
+if TYPE_CHECKING:
+    from penstock.tls.contexts import TlsContexts
 
 logger = logging.getLogger("penstock.server")
 
@@ -22,6 +28,7 @@ FrameHandler = Callable[[Connection, memoryview, int, int], None]
 RunHandler = Callable[[Connection, memoryview, int, int], int]
 
 KEPT_BYTES_MAX = 16 * 1024 * 1024  # total size of receive buffers kept for the next large frame of their connections
+HELD_MAX = 1000  # connections above a quota that are held; further ones are closed at once
 WRITE_BUFFER_HIGH = 1024 * 1024  # above this, a connection's next request waits until its peer has read
 
 
@@ -78,9 +85,19 @@ class Listener:
         parked_max: int,
         socket_buffers: Mapping[int, int],
         plain_latency: Latency,
+        connection_throttle_ms: Callable[[str], int] = lambda host: 0,
         receive_buffer: bytearray | None = None,
+        new_gate: Callable[[Connection], Gate] | None = None,
+        tls: TlsContexts | None = None,
+        failure_delay_s: float = 0.1,
     ) -> None:
+        """`connection_throttle_ms`: how long to hold a new connection of a host before it is closed; 0 to accept it.
+
+        `new_gate`: for a listener whose clients must authenticate themselves. `failure_delay_s`: how long a connection
+        whose TLS handshake failed is kept, so that trying is slow.
+        """
         self.name = name
+        self.new_gate = new_gate
         self.handle = handle
         self.handle_run = handle_run
         self.after_read = after_read
@@ -95,11 +112,16 @@ class Listener:
         self.connections: dict[Connection, None] = {}  # in the order of their arrival
         self.plain_latency = plain_latency
         self.plain_requests = 0  # answered in this turn of the loop, and not counted yet
+        self._connection_throttle_ms = connection_throttle_ms
+        self._held: dict[Connection, asyncio.TimerHandle] = {}  # above a quota: not read from, and closed later
         self._to_flush: list[Connection] = []
         self._turn_since = 0
         self._kept_buffers: dict[Connection, int] = {}  # sizes, least recently used first
         self._kept_bytes = 0
         self._resting: dict[Connection, tuple[int, float]] = {}  # its last read, and when `close_idle` first saw it
+        self.tls = tls
+        self._failure_delay_s = failure_delay_s
+        self._encrypted_buffer = bytearray(RECEIVE_BUFFER_SIZE if tls is not None else 0)
         self.port = 0
         self.on_closed: Callable[[Connection], None] | None = None  # called for every connection that closes
         self._server: asyncio.Server | None = None
@@ -110,9 +132,38 @@ class Listener:
         An empty host means every address, IPv4 and (if the machine has it) IPv6.
         """
         self._server = await self.loop.create_server(
-            lambda: Connection(self), host or None, port, backlog=backlog, reuse_address=True, start_serving=False
+            self._new_connection, host or None, port, backlog=backlog, reuse_address=True, start_serving=False
         )
         self.port = self._server.sockets[0].getsockname()[1]
+
+    def _new_connection(self) -> asyncio.BaseProtocol:
+        connection = Connection(self)
+        if self.tls is None:
+            return connection
+        return TlsStream(
+            self.tls.accepting,
+            connection,
+            self._encrypted_buffer,
+            self.loop,
+            failure_delay_s=self._failure_delay_s,
+            shaken=self._identify,
+        )
+
+    def _identify(self, connection: Connection, tls: ssl.SSLObject) -> None:
+        """A client has shown its certificate, if it has one and the listener asks for it.
+
+        With SASL above TLS the certificate only opens the connection: who the client is comes from its login.
+        """
+        assert self.tls is not None
+        if self.new_gate is not None:
+            return
+        from penstock.tls.names import NoRuleMatches
+
+        try:
+            principal = self.tls.principal_of(tls.getpeercert(binary_form=True))
+        except NoRuleMatches as error:
+            raise HandshakeRefused(f"no rule of ssl.principal.mapping.rules matches {error}") from error
+        connection.authenticated(principal)
 
     async def serve(self) -> None:
         assert self._server is not None
@@ -147,6 +198,10 @@ class Listener:
             oldest.drop_buffer()
 
     def connection_opened(self, connection: Connection) -> None:
+        throttle_ms = self._connection_throttle_ms(connection.peer_host)
+        if throttle_ms:
+            self._hold(connection, throttle_ms)
+            return
         refusal = self.limits.refusal(connection.peer_host)
         if refusal is not None:
             self.limits.refused_ever += 1
@@ -164,7 +219,18 @@ class Listener:
             for option, size in self.socket_buffers.items():
                 sock.setsockopt(socket.SOL_SOCKET, option, size)
 
+    def _hold(self, connection: Connection, throttle_ms: int) -> None:
+        """Close a connection later: a client that is refused at once would come back at once."""
+        if len(self._held) >= HELD_MAX or connection.transport is None:
+            connection.abort()
+            return
+        connection.transport.pause_reading()
+        self._held[connection] = self.loop.call_later(throttle_ms / 1000, connection.abort)
+
     def connection_closed(self, connection: Connection) -> None:
+        timer = self._held.pop(connection, None)
+        if timer is not None:
+            timer.cancel()
         self._kept_bytes -= self._kept_buffers.pop(connection, 0)
         if connection in self.connections:
             del self.connections[connection]
@@ -195,5 +261,7 @@ class Listener:
             self._server.close()
         for connection in list(self.connections):
             connection.close()
+        for connection in list(self._held):
+            connection.abort()
         if self._server is not None:
             await self._server.wait_closed()

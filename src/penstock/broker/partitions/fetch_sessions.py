@@ -147,6 +147,9 @@ class FetchSessions:
         self._sessions.move_to_end(session.id)
         return FetchContext(list(session.partitions.values()), session, is_incremental=True)
 
+    def close(self, session: Session) -> None:
+        self._sessions.pop(session.id, None)
+
     def _create(self, by_id: bool, partitions: list[SessionPartition], now_ms: int) -> Session | None:
         if len(self._sessions) >= self._slots and not self._evict(now_ms):
             return None

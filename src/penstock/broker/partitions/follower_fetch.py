@@ -64,7 +64,7 @@ class FollowerFetches:
         self, request: Request, message: FetchRequest, broker_id: int, broker_epoch: int
     ) -> FetchResponse | None:
         if not request.may(Operation.CLUSTER_ACTION, CLUSTER):
-            return FetchResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+            return _forbidden(message)
         try:
             session = self.sessions.open(message, request.version, broker_id, broker_epoch)
         except KafkaError as error:
@@ -83,6 +83,24 @@ def refusal(index: int, code: ErrorCode) -> PartitionData:
         last_stable_offset=-1,
         log_start_offset=-1,
         records=b"",
+    )
+
+
+def _forbidden(message: FetchRequest) -> FetchResponse:
+    """The answer to a client that poses as a follower: as if it had asked for topics it may not read, as in Kafka."""
+    if not message.topics:
+        return FetchResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    return FetchResponse(
+        responses=[
+            FetchableTopicResponse(
+                topic=topic.topic,
+                topic_id=topic.topic_id,
+                partitions=[
+                    refusal(partition.partition, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for partition in topic.partitions
+                ],
+            )
+            for topic in message.topics
+        ]
     )
 
 

@@ -9,13 +9,14 @@ A channel that failed is closed, like a `Connection`: the state of the stream is
 
 from __future__ import annotations
 
+import ssl
 import time
 from collections import deque
 from typing import Any, NamedTuple
 
 from penstock.client.errors import TimedOut
-from penstock.client.wire.connection import CLIENT_ID, Connection
-from penstock.protocol.conversation import spec_of
+from penstock.client.wire.connection import CLIENT_ID, WOULD_BLOCK, Connection
+from penstock.protocol.conversation import Login, spec_of
 from penstock.protocol.declaration import Message
 
 
@@ -30,14 +31,28 @@ class _Context(NamedTuple):
 
 
 class Channel(Connection):
-    def __init__(self, host: str, port: int, *, timeout: float, client_id: str = CLIENT_ID) -> None:
-        super().__init__(host, port, timeout=timeout, client_id=client_id)
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        timeout: float,
+        client_id: str = CLIENT_ID,
+        login: Login | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        super().__init__(host, port, timeout=timeout, client_id=client_id, login=login, tls=tls)
         self._socket.setblocking(False)
         self._outgoing: deque[memoryview] = deque()
         self._heard = 0.0  # when bytes last arrived
 
     def fileno(self) -> int:
         return self._socket.fileno()
+
+    @property
+    def has_received(self) -> bool:
+        """Whether TLS has decrypted bytes that `receive` has not taken."""
+        return isinstance(self._socket, ssl.SSLSocket) and bool(self._socket.pending())
 
     @property
     def has_outgoing(self) -> bool:
@@ -80,7 +95,7 @@ class Channel(Connection):
                         self._outgoing[0] = self._outgoing[0][sent:]
                     else:
                         self._outgoing.popleft()
-            except BlockingIOError:
+            except WOULD_BLOCK:
                 return
 
     def receive(self) -> list[Answer]:
@@ -92,7 +107,7 @@ class Channel(Connection):
             while not answers:
                 try:
                     self._receive(conversation)
-                except BlockingIOError:
+                except WOULD_BLOCK:
                     break
                 self._heard = time.monotonic()
                 while (answer := conversation.next_answer()) is not None:

@@ -8,13 +8,14 @@ is for administration, where correctness matters more than a round trip.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from typing import TypeVar
 
-from penstock.client.errors import ClientError, TimedOut, Unreachable, raise_for
+from penstock.client.errors import ClientError, NotAuthorized, TimedOut, Unreachable, raise_for
 from penstock.client.wire.closing import Closing
 from penstock.client.wire.connection import DEFAULT_TIMEOUT_S, Connection
+from penstock.client.wire.login import login_from, tls_from
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition
 from penstock.protocol.apis import ApiKey
@@ -74,9 +75,14 @@ def parse_bootstrap(text: str) -> list[tuple[str, int]]:
 
 
 class Cluster(Closing):
-    def __init__(self, bootstrap: str, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
+    def __init__(
+        self, bootstrap: str, *, timeout: float = DEFAULT_TIMEOUT_S, options: Mapping[str, str] | None = None
+    ) -> None:
+        """`options`: security settings by Kafka's names (`security.protocol`, `sasl.mechanism`, ...)."""
         self.bootstrap = parse_bootstrap(bootstrap)
         self.timeout = timeout
+        self.tls = tls_from(options or {})
+        self.login = login_from(options or {})
         self._any: Connection | None = None
         self._brokers: dict[int, Connection] = {}
 
@@ -222,7 +228,9 @@ class Cluster(Closing):
                 connection.close()
             host, port = self._address_of(broker_id)
             try:
-                connection = self._brokers[broker_id] = Connection(host, port, timeout=self.timeout)
+                connection = self._brokers[broker_id] = Connection(
+                    host, port, timeout=self.timeout, login=self.login, tls=self.tls
+                )
             except Unreachable as error:
                 raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id}: {error}") from error
         return connection
@@ -236,8 +244,10 @@ class Cluster(Closing):
         failures: list[str] = []
         for host, port in self.bootstrap:
             try:
-                self._any = Connection(host, port, timeout=self.timeout)
+                self._any = Connection(host, port, timeout=self.timeout, login=self.login, tls=self.tls)
                 return self._any
+            except NotAuthorized:
+                raise  # the other brokers know the same users
             except ClientError as error:
                 failures.append(str(error))
         raise Unreachable("; ".join(failures))

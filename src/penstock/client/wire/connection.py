@@ -7,22 +7,33 @@ is unknown.
 from __future__ import annotations
 
 import socket
+import ssl
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from penstock.client.errors import BadResponse, TimedOut, Unreachable, UnsupportedApi, raise_for
+from penstock.client.errors import BadResponse, NotAuthorized, TimedOut, Unreachable, UnsupportedApi, raise_for
 from penstock.client.wire.closing import Closing
 from penstock.protocol.apis import API, ApiKey
 from penstock.protocol.codec import MalformedMessage
-from penstock.protocol.conversation import Conversation, HandshakeRefused, ImplausibleLength, spec_of
+from penstock.protocol.conversation import (
+    SESSION_PART,
+    AuthenticationRefused,
+    Conversation,
+    HandshakeRefused,
+    ImplausibleLength,
+    Login,
+    spec_of,
+)
 from penstock.protocol.declaration import Message
+from penstock.security.sasl.exchange import AuthenticationFailed
 
 Response = TypeVar("Response", bound=Message)
 
 CLIENT_ID = "penstock"
 DEFAULT_TIMEOUT_S = 10.0
+WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class Connection(Closing):
@@ -33,34 +44,54 @@ class Connection(Closing):
         *,
         timeout: float = DEFAULT_TIMEOUT_S,
         client_id: str = CLIENT_ID,
+        login: Login | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self.timeout = timeout
-        self._conversation: Conversation[Any] = Conversation(client_id)
+        self._conversation: Conversation[Any] = Conversation(client_id, login=login)
+        self._session_ends_s: float | None = None  # when to authenticate again
         try:
             self._socket = socket.create_connection((host, port), timeout)
+            if tls is not None:
+                self._socket = _encrypted(self._socket, tls, host)
+        except ssl.SSLError as error:
+            reason = getattr(error, "verify_message", None) or error.reason or error
+            raise Unreachable(f"cannot connect to {self.address}: the TLS handshake failed: {reason}") from error
         except TimeoutError as error:
             raise Unreachable(f"{self.address} does not accept the connection within {timeout:g} s") from error
         except OSError as error:
             raise Unreachable(f"cannot connect to {self.address}: {error.strerror or error}") from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._conversation.greet()
-        deadline = time.monotonic() + timeout
-        with self._failures_named("ApiVersions", timeout):
-            while not self._conversation.is_open:
-                self._move_bytes(deadline)
-                self._conversation.next_answer()
+        self._shake_hands(timeout)
 
     def close(self) -> None:
         self._socket.close()
+
+    def _shake_hands(self, timeout: float) -> None:
+        """ApiVersions, and the login if there is one."""
+        conversation = self._conversation
+        deadline = time.monotonic() + timeout
+        with self._failures_named("ApiVersions or the login", timeout):
+            while not conversation.is_open:
+                self._move_bytes(deadline)
+                conversation.next_answer()
+                if conversation.work is not None:
+                    conversation.worked(conversation.work())
+        lifetime_s = conversation.session_lifetime_ms / 1000
+        self._session_ends_s = time.monotonic() + SESSION_PART * lifetime_s if lifetime_s else None
 
     @property
     def is_open(self) -> bool:
         """False once either side has closed it, as brokers do with idle connections."""
         try:
             self._socket.setblocking(False)
+            if isinstance(self._socket, ssl.SSLSocket):
+                self._socket.recv(1)  # all requests are answered: what arrives can only be the end
+                return False
             return bool(self._socket.recv(1, socket.MSG_PEEK))
-        except BlockingIOError:
+        except WOULD_BLOCK:
             return True
         except OSError:
             return False
@@ -103,6 +134,9 @@ class Connection(Closing):
             raise TypeError(f"{spec.name} is answered by {spec.response.__name__}, not {response.__name__}")
         version = self.version(spec.key) if draft is None else draft
         conversation = self._conversation
+        if self._session_ends_s is not None and time.monotonic() >= self._session_ends_s:
+            conversation.authenticate_again()
+            self._shake_hands(self.timeout)
         conversation.request(message, spec, version if newest is None else min(version, newest))
         seconds = self.timeout if timeout is None else timeout
         deadline = time.monotonic() + seconds
@@ -143,8 +177,18 @@ class Connection(Closing):
                 raise BadResponse(f"{self.address} is not a Kafka broker: it announces {error}") from error
             except MalformedMessage as error:
                 raise BadResponse(f"{self.address} answers {name} with bytes that are no Kafka response") from error
+            except (AuthenticationRefused, AuthenticationFailed) as error:
+                raise NotAuthorized(f"cannot log in to {self.address}: {error}") from error
             except HandshakeRefused as error:
                 raise_for(error.error_code, None, f"{self.address} refuses ApiVersions")
         except BaseException:
             self.close()
             raise
+
+
+def _encrypted(plain: socket.socket, tls: ssl.SSLContext, host: str) -> ssl.SSLSocket:
+    try:
+        return tls.wrap_socket(plain, server_hostname=host)
+    except BaseException:
+        plain.close()
+        raise

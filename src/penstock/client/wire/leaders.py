@@ -123,7 +123,9 @@ class Leaders(Closing):
             if broker_id not in self._addresses:
                 raise Unreachable(f"broker {broker_id} is not alive")
             host, port = self._addresses[broker_id]
-            channel = self._channels[broker_id] = Channel(host, port, timeout=self.cluster.timeout)
+            channel = self._channels[broker_id] = Channel(
+                host, port, timeout=self.cluster.timeout, login=self.cluster.login, tls=self.cluster.tls
+            )
         return channel
 
     def drop(self, broker_id: int) -> None:
@@ -144,7 +146,10 @@ class Leaders(Closing):
             poller.register(file, select.POLLIN | (select.POLLOUT if channel.has_outgoing else 0))
             deadline = min(deadline, channel.deadline() or deadline)
         events: list[Event] = []
-        for file, _ in poller.poll(max(deadline - time.monotonic(), 0.0) * 1000):
+        # What TLS has decrypted already does not wake the poller.
+        decrypted = {file for file, broker_id in watched.items() if self._channels[broker_id].has_received}
+        patience = 0.0 if decrypted else max(deadline - time.monotonic(), 0.0)
+        for file in decrypted.union(file for file, _ in poller.poll(patience * 1000)):
             broker_id = watched.pop(file)
             try:
                 channel = self._channels[broker_id]

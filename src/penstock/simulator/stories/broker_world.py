@@ -157,5 +157,5 @@ class BrokerWorld:
         self.loop.network.power_on(HOST)
         self.node = None
 
-    def client(self, *, patience: float = 30.0) -> AbstractAsyncContextManager[Client]:
-        return connected(HOST, PORT, patience)
+    def client(self, *, patience: float = 30.0, client_id: str = "simulated") -> AbstractAsyncContextManager[Client]:
+        return connected(HOST, PORT, patience, client_id)

@@ -347,5 +347,7 @@ class ClusterWorld:
             answer = await client.ask(UpdateFeaturesRequest(feature_updates=[update]))
         assert answer.error_code == ErrorCode.NONE, answer
 
-    def client(self, name: str, *, patience: float = 30.0) -> AbstractAsyncContextManager[Client]:
-        return connected(name, PORT, patience)
+    def client(
+        self, name: str, *, patience: float = 30.0, client_id: str = "simulated"
+    ) -> AbstractAsyncContextManager[Client]:
+        return connected(name, PORT, patience, client_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.simulator.quorum import cluster as raft_cluster
 from penstock.simulator.stories import (
+    acl_story,
     alarm_story,
     cluster_disks,
     cluster_story,
@@ -61,6 +62,7 @@ STORIES = {
         Story(
             "alarms", "brokers that live, and a network that says otherwise", alarm_story.EVENTS, alarm_story.play, {}
         ),
+        Story("acls", "ACLs that change while they are used, real broker code", acl_story.EVENTS, acl_story.play, {}),
         Story("suspends", "transactions on a machine that sleeps", suspend_story.EVENTS, suspend_story.play, {}),
     )
 }

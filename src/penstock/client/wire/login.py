@@ -1,0 +1,108 @@
+"""How our clients encrypt their connections and log in, from options by Kafka's names.
+
+    security.protocol=SASL_SSL
+    ssl.truststore.type=PEM
+    ssl.truststore.location=/etc/penstock/ca.pem
+    sasl.mechanism=SCRAM-SHA-512
+    sasl.username=alice
+    sasl.password=...
+
+`sasl.jaas.config` is understood, too, as in files for Kafka's tools, also with `tokenauth="true"` for a delegation
+token. OAUTHBEARER takes its token from the file that `sasl.oauthbearer.token.endpoint.url` names (a file URL); the file
+is read for each connection, so that a renewed token is used.
+"""
+
+from __future__ import annotations
+
+import secrets
+import ssl
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from typing import Final
+
+from penstock.client.errors import ClientError
+from penstock.model.errors import KafkaError
+from penstock.protocol.conversation import Login
+from penstock.security.sasl.logins import OAuthBearerLogin, password_login
+from penstock.security.sasl.scram import NONCE_BYTES, nonce_of
+from penstock.settings.definition import attribute_of
+from penstock.settings.jaas import MODULE_OF, parse_jaas
+from penstock.settings.listeners import SECURITY_PROTOCOLS, TLS_PROTOCOLS
+from penstock.settings.sasl import MECHANISMS, SASL_PROTOCOLS
+from penstock.settings.tls import TLS_SETTINGS, TlsSettings
+from penstock.tls import open_client_context
+
+TOKEN_BYTES_MAX: Final = 1 << 20
+
+
+def tls_from(options: Mapping[str, str]) -> ssl.SSLContext | None:
+    """None if the protocol has no TLS. ClientError if the options do not make a context."""
+    protocol = options.get("security.protocol", "PLAINTEXT").upper()
+    if protocol not in SECURITY_PROTOCOLS:
+        raise ClientError(f"security.protocol={protocol} is not one of {', '.join(SECURITY_PROTOCOLS)}")
+    if protocol not in TLS_PROTOCOLS:
+        return None
+    try:
+        values = {
+            attribute_of(name): TLS_SETTINGS[name].parse(options[name]) for name in TLS_SETTINGS if name in options
+        }
+        return open_client_context(TlsSettings(**values))
+    except KafkaError as error:
+        raise ClientError(error.message) from error
+
+
+def login_from(options: Mapping[str, str]) -> Login | None:
+    """None if the protocol has no SASL. ClientError if the options do not make a login."""
+    protocol = options.get("security.protocol", "PLAINTEXT").upper()
+    if protocol not in SASL_PROTOCOLS:
+        return None
+    mechanism = options.get("sasl.mechanism") or options.get("sasl.mechanisms") or ""
+    if mechanism not in MECHANISMS:
+        raise ClientError(f"security.protocol={protocol} needs sasl.mechanism, one of {', '.join(MECHANISMS)}")
+    if mechanism == "OAUTHBEARER":
+        return _bearer_login(options)
+    user, password, by_token = _password(options, mechanism)
+    return password_login(mechanism, user, password, _nonce, by_token=by_token)
+
+
+def _password(options: Mapping[str, str], mechanism: str) -> tuple[str, str, bool]:
+    text = options.get("sasl.jaas.config")
+    if text is None:
+        user, password = options.get("sasl.username"), options.get("sasl.password")
+        if not user or password is None:
+            raise ClientError(f"sasl.mechanism={mechanism} needs sasl.username and sasl.password, or sasl.jaas.config")
+        return user, password, False
+    try:
+        entry = parse_jaas("sasl.jaas.config", text)
+    except KafkaError as error:
+        raise ClientError(error.message) from error
+    if entry.module != MODULE_OF[mechanism]:
+        raise ClientError(f"sasl.jaas.config: the login module of {mechanism} is {MODULE_OF[mechanism]}")
+    user, password = entry.options.get("username"), entry.options.get("password")
+    if not user or password is None:
+        raise ClientError("sasl.jaas.config has no username and password")
+    return user, password, entry.options.get("tokenauth", "").lower() == "true"
+
+
+def _bearer_login(options: Mapping[str, str]) -> OAuthBearerLogin:
+    url = options.get("sasl.oauthbearer.token.endpoint.url", "")
+    parts = urllib.parse.urlsplit(url)
+    if parts.scheme != "file":
+        raise ClientError(
+            "sasl.mechanism=OAUTHBEARER needs sasl.oauthbearer.token.endpoint.url=file:///..., the file with the token"
+        )
+    path = urllib.request.url2pathname(parts.path)
+    return OAuthBearerLogin(lambda: _read_token(path))
+
+
+def _read_token(path: str) -> str:
+    try:
+        with open(path, encoding="ascii") as file:
+            return file.read(TOKEN_BYTES_MAX).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ClientError(f"{path}: the token cannot be read: {error}") from error
+
+
+def _nonce() -> str:
+    return nonce_of(secrets.token_bytes(NONCE_BYTES))

@@ -1,0 +1,62 @@
+"""TLS: key and trust stores, contexts that are renewed while they are used, the names in certificates, an authority.
+
+Everything but this module needs the extra `security`.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from typing import TYPE_CHECKING
+
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.settings.tls import TlsSettings
+
+if TYPE_CHECKING:
+    from penstock.tls.contexts import TlsContexts
+
+logger = logging.getLogger("penstock.tls")
+
+
+def open_contexts(settings: TlsSettings, purpose: str, *, accepts: bool = True) -> TlsContexts:
+    """The contexts of a listener, or of connections to other nodes; `purpose` names it, for errors.
+
+    KafkaError(INVALID_CONFIG) if the stores cannot be used.
+    """
+    try:
+        from penstock.tls.contexts import TlsContexts
+        from penstock.tls.stores import StoreError
+    except ImportError as error:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"{purpose}: TLS needs the extra `security` (pip install 'penstock[security]')"
+        ) from error
+    try:
+        return TlsContexts(settings, accepts=accepts)
+    except (StoreError, ValueError) as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{purpose}: {error}") from None
+
+
+def open_client_context(settings: TlsSettings) -> ssl.SSLContext:
+    """The context of a client. KafkaError(INVALID_CONFIG) if the stores cannot be used."""
+    try:
+        from penstock.tls.contexts import client_context
+        from penstock.tls.stores import StoreError
+    except ImportError as error:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, "TLS needs the extra `security` (pip install 'penstock[security]')"
+        ) from error
+    try:
+        return client_context(settings)
+    except (StoreError, ValueError) as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
+def renew(contexts: TlsContexts, settings: TlsSettings, purpose: str) -> None:
+    """Use changed stores or settings for new connections; if they cannot be used, say so and keep the old ones."""
+    from penstock.tls.stores import StoreError
+
+    try:
+        if contexts.renew(settings):
+            logger.info("%s: new certificates are in use", purpose)
+    except (StoreError, ValueError) as error:
+        logger.error("%s: the new certificates are not used: %s", purpose, error)
