@@ -33,6 +33,7 @@ WITH_MACHINES = {"deploy.md", "upgrade.md", "grow.md", "demo.md"}
 # What `penstock up` is started with, as the page itself says.
 OPTIONS = {
     "acls.md": ["-o", "authorizer.class.name=StandardAuthorizer", "-o", "super.users=User:ANONYMOUS"],
+    "secure.md": ["--secure"],
 }
 PAGES = sorted(
     str(page.relative_to(ROOT))
@@ -77,6 +78,8 @@ class Cluster:
             "PENSTOCK_BOOTSTRAP": self.address,
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         }
+        if "--secure" in options:
+            self.environment["PENSTOCK_COMMAND_CONFIG"] = "penstock-data/client.properties"
         where = ["--port", self.address.rpartition(":")[2], "--data", str(directory / "penstock-data")]
         self.up = subprocess.Popen(
             ["penstock", "up", *where, *options],
