@@ -87,9 +87,9 @@ def show(
         penstock certificates show authority/ca.pem node-1.pem
     """
     with _one_line_errors():
-        from penstock.tls.files import read_certificate
+        from penstock.tls.files import read_certificates
 
-        found = [read_certificate(path) for path in files]
+        found = [each for path in files for each in read_certificates(path)]
     now = _now()
     if json:
         print_json(

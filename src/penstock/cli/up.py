@@ -81,15 +81,17 @@ def up(
 
         def ready() -> None:
             addresses = [broker.address for broker in cluster.brokers]
+            more = {}
             if security is not None:
                 security.introduce_admin()
                 where = os.path.join(data, os.path.basename(security.client_properties))
+                more["client_properties"] = where
                 note(
                     f"penstock up: clients need a password: penstock topics list -b {addresses[0]} "
                     f"--command-config {where}"
                 )
             if json:
-                print_json({"ready": addresses})
+                print_json({"ready": addresses, **more})
             else:
                 print(f"ready {','.join(addresses)}", flush=True)
 

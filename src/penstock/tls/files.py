@@ -32,7 +32,7 @@ class CertificateError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CertificateFile:
-    """The first certificate of a file."""
+    """A certificate of a file."""
 
     path: str
     subject: str
@@ -88,10 +88,19 @@ def renew(authority: Authority, path: str, now: datetime.datetime, days: int | N
 
 
 def read_certificate(path: str) -> CertificateFile:
+    """The first of a file: in a key store, the owner's."""
+    return read_certificates(path)[0]
+
+
+def read_certificates(path: str) -> list[CertificateFile]:
     try:
-        certificate = x509.load_pem_x509_certificate(_read(path).encode())
+        certificates = x509.load_pem_x509_certificates(_read(path).encode())
     except ValueError:
         raise CertificateError(f"{path}: it has no certificate in PEM") from None
+    return [_described(path, each) for each in certificates]
+
+
+def _described(path: str, certificate: x509.Certificate) -> CertificateFile:
     names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     return CertificateFile(
         path=path,

@@ -47,6 +47,9 @@ def test_create_issue_show_and_renew(cli: CommandLine) -> None:
     assert renewed["days_left"] > 800
     assert {**renewed, "expires": 0, "days_left": 0} == {**node, "expires": 0, "days_left": 0}
     assert Path("node-1.pem").read_text() != before
+    Path("both.pem").write_text(Path("authority/ca.pem").read_text() + Path("node-1.pem").read_text())
+    assert [each["subject"] for each in shown(cli, "both.pem")] == ["CN=Penstock CA", "CN=node-1"]
+    os.unlink("both.pem")
     ssl.create_default_context(cafile="authority/ca.pem").load_cert_chain("node-1.pem")
     assert sorted(os.listdir()) == ["alice.pem", "authority", "node-1.pem"]
 
