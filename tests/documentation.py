@@ -1,7 +1,8 @@
 """Examples in pages of documentation.
 
-In a `console` block, lines after `$ ` are commands, and what follows is their output, in which `...` stands for
-anything. A `text` block after a `python` block is what the program prints.
+In a `console` block, lines after `$ ` are commands (which go on after a backslash at the end of the line), and what
+follows is their output, in which `...` stands for anything. A `text` block after a `python` block is what the program
+prints.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def check_output(expected: str, actual: str, what: str) -> None:
 
 def run_console(block: str, run: Callable[[list[str]], subprocess.CompletedProcess[str]]) -> None:
     for step in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-        command, _, expected = step.partition("\n")
+        command, _, expected = step.replace("\\\n", "").partition("\n")
         if command.startswith(NOT_RUN):
             continue
         result = run(["bash", "-c", f"set -o pipefail; {command}"])

@@ -30,12 +30,15 @@ WITHOUT_EXAMPLES = {"changing-types.md", "clusters.md", "operations.md"}
 WITH_SPARK = {"spark.md"}
 # Tried by tests/docs, with several machines, and by tests/demo.
 WITH_MACHINES = {"deploy.md", "upgrade.md", "grow.md", "demo.md"}
-# Needs a node with an authorizer; its commands are those of tests/unit/cli/test_cli_acls.py.
-WITH_ACLS = {"acls.md"}
+# What `penstock up` is started with, as the page itself says.
+OPTIONS = {
+    "acls.md": ["-o", "authorizer.class.name=StandardAuthorizer", "-o", "super.users=User:ANONYMOUS"],
+    "secure.md": ["--secure"],
+}
 PAGES = sorted(
     str(page.relative_to(ROOT))
     for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
-    if page.name not in WITHOUT_EXAMPLES | WITH_SPARK | WITH_MACHINES | WITH_ACLS
+    if page.name not in WITHOUT_EXAMPLES | WITH_SPARK | WITH_MACHINES
     and re.search("^```(console|python)$", page.read_text(encoding="utf-8"), re.MULTILINE)
 )
 
@@ -67,7 +70,7 @@ def test_pictures_are_current() -> None:
 
 
 class Cluster:
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, options: list[str]) -> None:
         self.directory = directory
         self.address = f"127.0.0.1:{free_ports(1)[0]}"
         self.environment = {
@@ -75,8 +78,11 @@ class Cluster:
             "PENSTOCK_BOOTSTRAP": self.address,
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         }
+        if "--secure" in options:
+            self.environment["PENSTOCK_COMMAND_CONFIG"] = "penstock-data/client.properties"
+        where = ["--port", self.address.rpartition(":")[2], "--data", str(directory / "penstock-data")]
         self.up = subprocess.Popen(
-            ["penstock", "up", "--port", self.address.rpartition(":")[2], "--data", str(directory / "penstock-data")],
+            ["penstock", "up", *where, *options],
             stdout=subprocess.PIPE,
             text=True,
             env=self.environment,
@@ -95,8 +101,8 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    cluster = Cluster(tmp_path)
+def cluster(tmp_path: Path, page: str) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path, OPTIONS.get(Path(page).name, []))
     yield cluster
     cluster.stop()
 

@@ -23,6 +23,7 @@ from penstock.local.ports import free_ports
 
 HOWTO = Path(__file__).parents[2] / "docs" / "howto"
 MACHINES = ("alpha", "beta", "gamma", "delta")
+PORTS = (9092, 9093, 9094, 9095, 9096, 9404)
 SSH = """\
 #!{python}
 import socket, sys
@@ -38,8 +39,8 @@ with socket.socket(socket.AF_UNIX) as client:
 class Machines:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        ports = iter(free_ports(3 * len(MACHINES)))
-        self.addresses = {f"{name}:{port}": next(ports) for name in MACHINES for port in (9092, 9093, 9404)}
+        ports = iter(free_ports(len(PORTS) * len(MACHINES)))
+        self.addresses = {f"{name}:{port}": next(ports) for name in MACHINES for port in PORTS}
         self.bin = directory / "bin"
         self.bin.mkdir()
         self.nodes: dict[str, subprocess.Popen[bytes]] = {}

@@ -20,6 +20,7 @@ from penstock.broker.authentication.node_logins import NodeLogins
 from penstock.broker.broker_role import BrokerRole
 from penstock.broker.controller_role import ControllerRole
 from penstock.broker.metadata import lifecycle
+from penstock.broker.metadata.brokers import Brokers
 from penstock.broker.metadata.controller_channel import ControllerChannel
 from penstock.broker.metadata.formatting import NodeIdentity, format_or_load, needs_cluster_id
 from penstock.broker.metadata.neighbourhood import Neighbourhood
@@ -35,6 +36,7 @@ from penstock.broker.net.listeners import Listeners
 from penstock.broker.net.peers import PeerFailed, Peers
 from penstock.broker.net.router import Router
 from penstock.broker.net.throttling import Throttling
+from penstock.broker.partitions.audit_topic import AuditTopic
 from penstock.broker.partitions.replica import Wakeups
 from penstock.io.environment import Environment
 from penstock.metadata.delta import MetadataDelta
@@ -117,6 +119,7 @@ class Node:
         self._leader_known = asyncio.Event()
         self._certificates_may_have_changed = asyncio.Event()
         self._upkeep: asyncio.Task[None] | None = None
+        self._audit_topic: AuditTopic | None = None
 
     @property
     def image(self) -> MetadataImage:
@@ -172,6 +175,7 @@ class Node:
         if settings.is_broker:
             self.broker = self._new_broker(router, broker_incarnation)
             await self._start_broker(self.broker)
+        self._audit_topic = self._new_audit_topic()
         self._upkeep = self._environment.loop.create_task(self._keep_up())
 
     async def _identify(self) -> None:
@@ -259,6 +263,21 @@ class Node:
             fail=self._fail,
         )
 
+    def _new_audit_topic(self) -> AuditTopic | None:
+        settings, broker = self.settings.static, self.broker
+        if not settings.penstock_audit_topic:
+            return None
+        return AuditTopic(
+            settings.penstock_audit_topic,
+            settings.penstock_audit_max_queued_events,
+            node_id=settings.node_id,
+            clock=self._environment.clock,
+            metadata=self.quorum,
+            brokers=Brokers(self.quorum, self._broker_peers, settings.inter_broker_listener),
+            replica_of=(lambda topic, index: None) if broker is None else broker.replicas.get,
+            after_append=self._wakeups.run,
+        )
+
     async def _start_broker(self, broker: BrokerRole) -> None:
         await self.listeners.open_brokers(broker.router.handle, broker.router.handle_run)
         local_host = None
@@ -333,6 +352,8 @@ class Node:
             async with asyncio.TaskGroup() as tasks:
                 if self.broker is not None:
                     self.broker.start_upkeep(tasks)
+                if self._audit_topic is not None:
+                    tasks.create_task(self._audit_topic.run())
                 if self.listeners.use_tls or self._security.uses_tls:
                     tasks.create_task(self._renew_certificates())
                 if idle_max_ms >= 0:
@@ -367,6 +388,7 @@ class Node:
             authentications=self.authentications.counts,
             quorum=self.quorum,
             throttling=self._throttling,
+            audit_topic=self._audit_topic,
         )
         if self.broker is None or not self.broker.is_serving:
             return await collect(node)
@@ -377,6 +399,8 @@ class Node:
     async def stop(self) -> None:
         """Stop cleanly: hand over leaderships, accept no new requests, flush everything and mark it as clean."""
         settings, broker = self.settings.now, self.broker
+        if self._audit_topic is not None:
+            await self._audit_topic.finish()
         if broker is not None and broker.is_serving and settings.controlled_shutdown_enable and not settings.is_alone:
             await broker.take_leave()
         for listener in self.listeners.of_brokers:
@@ -412,6 +436,8 @@ class Node:
 
     async def abandon(self) -> None:
         """Stop without touching the disk again."""
+        if self._audit_topic is not None:
+            self._audit_topic.forget()
         await self._metrics_endpoint.close()
         for listener in self.listeners.all:
             await listener.close()

@@ -13,13 +13,16 @@ import contextlib
 import ctypes
 import gc
 import logging
+import os
 import resource
 import signal
+import stat
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from penstock import __version__
 from penstock.broker import node_log
+from penstock.broker.metadata.formatting import metadata_log_directory
 from penstock.broker.node import Node
 from penstock.io import threads
 from penstock.io.clock import RealClock, RealRandomness
@@ -66,7 +69,20 @@ def _lock_directories(settings: NodeSettings, files: FileSystem, locks: contextl
             if path == settings.metadata_directory:
                 raise
             unusable[path] = str(error)
+    keep_from_others(metadata_log_directory(settings))
     return unusable
+
+
+def keep_from_others(directory: str) -> None:
+    """Take the permissions of other users from a directory, if it exists.
+
+    New ones are made without. The metadata log and its snapshots have the salted passwords of SCRAM users, and what
+    delegation tokens are made from.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        mode = stat.S_IMODE(os.stat(directory).st_mode)
+        if mode & stat.S_IRWXO:
+            os.chmod(directory, mode & ~stat.S_IRWXO)
 
 
 async def _serve(settings: NodeSettings, files: FileSystem, unusable_directories: Mapping[str, str]) -> str | None:

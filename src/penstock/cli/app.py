@@ -10,6 +10,7 @@ from penstock import __version__
 from penstock.cli import (
     acls,
     bench,
+    certificates,
     cluster,
     consume,
     demo,
@@ -74,6 +75,7 @@ def application() -> Any:
     app.add_typer(transactions.app, name="transactions", rich_help_panel="Use")
     app.add_typer(acls.app, name="acls", rich_help_panel="Use")
     app.add_typer(users.app, name="users", rich_help_panel="Use")
+    app.add_typer(certificates.app, name="certificates", rich_help_panel="Use")
     app.add_typer(tokens.app, name="tokens", rich_help_panel="Use")
     app.add_typer(quotas.app, name="quotas", rich_help_panel="Use")
     app.add_typer(pipeline.app, name="pipeline", rich_help_panel="Use")

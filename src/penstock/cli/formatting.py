@@ -67,11 +67,11 @@ def format_directories(
 
 
 def _read(path: str) -> NodeSettings:
-    from penstock.settings.node import NodeSettings, parse_properties
+    from penstock.cli.server_properties import read_server_properties
+    from penstock.settings.node import NodeSettings
 
     try:
-        with open(path, encoding="utf-8") as text:
-            return NodeSettings.from_properties(parse_properties(text.read()))
+        return NodeSettings.from_properties(read_server_properties(path))
     except OSError as error:
         fail(f"{path}: {error.strerror}")
 

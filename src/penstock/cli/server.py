@@ -33,18 +33,18 @@ The log directory is formatted on the first start. SIGTERM and Ctrl-C stop the n
 
 def main(arguments: list[str]) -> int:
     options = _parser().parse_args(arguments)
+    from penstock.cli.server_properties import read_server_properties
     from penstock.model.errors import KafkaError
-    from penstock.settings.node import NodeSettings, parse_properties
+    from penstock.settings.node import NodeSettings
 
+    overrides: dict[str, str] = {}
+    for override in options.override:
+        name, separator, value = override.partition("=")
+        if not separator or not name.strip():
+            return _say(f"-o {override!r} is not KEY=VALUE")
+        overrides[name.strip()] = value.strip()
     try:
-        with open(options.file, encoding="utf-8") as file:
-            properties = parse_properties(file.read())
-        for override in options.override:
-            name, separator, value = override.partition("=")
-            if not separator or not name.strip():
-                return _say(f"-o {override!r} is not KEY=VALUE")
-            properties[name.strip()] = value.strip()
-        settings = NodeSettings.from_properties(properties)
+        settings = NodeSettings.from_properties(read_server_properties(options.file, overrides))
     except OSError as error:
         return _say(f"{options.file}: {error.strerror}")
     except UnicodeDecodeError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import fcntl
 import os
 from collections.abc import Iterator, Sequence
@@ -15,8 +16,10 @@ from penstock.cli.output import Json, fail, note, print_json
 if TYPE_CHECKING:
     from penstock.local.cluster import LocalCluster
     from penstock.local.node import LocalNode
+    from penstock.local.secure import SecureCluster
 
 DEFAULT_DIRECTORY = "penstock-data"
+TRUST_STORE = "ca.pem"  # there is one in the directory of a secure cluster
 
 
 def up(
@@ -29,6 +32,13 @@ def up(
     ] = 3,
     no_restart: Annotated[bool, typer.Option("--no-restart", help="Do not restart a node that dies.")] = False,
     host: Annotated[str, typer.Option(metavar="HOST", help="Address to listen on.")] = "127.0.0.1",
+    secure: Annotated[
+        bool,
+        typer.Option(
+            "--secure",
+            help="Encrypt connections, ask clients for a password and check ACLs. A cluster that was secure stays so.",
+        ),
+    ] = False,
     override: Annotated[
         list[str] | None,
         typer.Option("--override", "-o", metavar="KEY=VALUE", help="Setting for server.properties; repeatable."),
@@ -46,9 +56,14 @@ def up(
     they are kept), [bold]server.log[/bold], [bold]pid[/bold] and [bold]data/[/bold]. The directories of controllers are
     [bold]DIR/controller-1[/bold] and so on.
 
+    With [bold]--secure[/bold] the first start also makes an authority ([bold]DIR/ca.pem[/bold]), certificates for all
+    nodes, and the user [bold]admin[/bold], whose settings are in [bold]DIR/client.properties[/bold]. Metrics are then
+    on 127.0.0.1 only.
+
     Examples:
 
         penstock up
+        penstock up --secure
         penstock up --brokers 3
         penstock up --port 19092 --data /tmp/scratch -o log.retention.hours=1
     """
@@ -59,13 +74,24 @@ def up(
     if port + brokers - 1 > 65535:
         fail(f"{brokers} ports from {port} on are more than there are")
     with _exclusive(data):
-        cluster = _plan(data, host, list(range(port, port + brokers)), controllers, properties)
+        secure = secure or os.path.exists(os.path.join(data, TRUST_STORE))
+        cluster = _plan(data, host, list(range(port, port + brokers)), controllers, properties, secure)
         _check_ports(cluster.brokers)
+        security = _secure(data, cluster) if secure else None
 
         def ready() -> None:
             addresses = [broker.address for broker in cluster.brokers]
+            more = {}
+            if security is not None:
+                security.introduce_admin()
+                where = os.path.join(data, os.path.basename(security.client_properties))
+                more["client_properties"] = where
+                note(
+                    f"penstock up: clients need a password: penstock topics list -b {addresses[0]} "
+                    f"--command-config {where}"
+                )
             if json:
-                print_json({"ready": addresses})
+                print_json({"ready": addresses, **more})
             else:
                 print(f"ready {','.join(addresses)}", flush=True)
 
@@ -75,18 +101,38 @@ def up(
         fail("every node has ended")
 
 
-def _plan(data: str, host: str, ports: list[int], controllers: int, properties: dict[str, str]) -> LocalCluster:
+def _plan(
+    data: str, host: str, ports: list[int], controllers: int, properties: dict[str, str], secure: bool
+) -> LocalCluster:
     from penstock.local.cluster import BadLayout, plan_cluster
 
     try:
         cluster = plan_cluster(
-            data, host=host, ports=ports, controllers=controllers, properties=properties, metrics=True
+            data,
+            host=host,
+            ports=ports,
+            controllers=controllers,
+            properties=properties,
+            metrics=True,
+            metrics_host="127.0.0.1" if secure else None,
         )
     except BadLayout as error:
         fail(str(error))
     for node in cluster.nodes:  # safe on a local cluster, and exactly-once sinks use it
         node.defaults.setdefault("transaction.two.phase.commit.enable", "true")
     return cluster
+
+
+def _secure(data: str, cluster: LocalCluster) -> SecureCluster:
+    try:
+        from penstock.local.secure import SecureCluster
+        from penstock.tls.files import CertificateError
+    except ImportError:
+        fail("--secure needs the extra `security` (pip install 'penstock[security]')")
+    try:
+        return SecureCluster(data, cluster, datetime.datetime.now(datetime.UTC))
+    except CertificateError as error:
+        fail(str(error))
 
 
 def _check_ports(nodes: Sequence[LocalNode]) -> None:

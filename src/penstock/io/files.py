@@ -164,7 +164,7 @@ class RealFile:
 
     def __init__(self, path: str, flags: int) -> None:
         self.path = path
-        self._fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
+        self._fd = os.open(path, flags | os.O_CLOEXEC, 0o640)
 
     def pread(self, size: int, position: int) -> bytes:
         data = os.pread(self._fd, size, position)
@@ -257,7 +257,7 @@ class RealFileSystem:
         return os.stat(path).st_mtime_ns // 1_000_000
 
     def make_directories(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+        os.makedirs(path, mode=0o750, exist_ok=True)
 
     def rename(self, source: str, target: str) -> None:
         os.replace(source, target)

@@ -56,15 +56,16 @@ def plan_cluster(
     controllers: int = 3,
     properties: Mapping[str, str] | None = None,
     metrics: bool = False,
+    metrics_host: str | None = None,
 ) -> LocalCluster:
     """Return the nodes of a cluster with a broker on each of the ports; nothing is started or written yet.
 
     The number of controllers is for a new cluster; an existing one keeps its own. With `metrics` every node gets a port
-    for them, unless its properties set one or it already has one.
+    for them, unless its properties set one or it already has one; on `metrics_host`, or else where it listens.
     """
     planned = _plan(directory, host, ports, controllers, properties)
     if metrics and METRICS_LISTENER not in (properties or {}):
-        _add_metrics(planned)
+        _add_metrics(planned, metrics_host)
     return planned
 
 
@@ -115,16 +116,16 @@ def _plan(
     )
 
 
-def _add_metrics(cluster: LocalCluster) -> None:
+def _add_metrics(cluster: LocalCluster, metrics_host: str | None) -> None:
     """Add a metrics port to each node: one that is easy to guess if it is free, otherwise any other.
 
     A node keeps the port in its file as long as that is available.
     """
     taken = {node.port for node in cluster.nodes}
     for node in cluster.nodes:
-        host = node.host
+        host = metrics_host or node.host
         ours = f"[{host}]:" if ":" in host else f"{host}:"
-        remembered = _properties_of(node.directory).get(METRICS_LISTENER)
+        remembered = properties_of(node.directory).get(METRICS_LISTENER)
         port = _port_of(remembered or "")
         if remembered is not None and not (remembered.startswith(ours) and port and not is_free(port, host)):
             node.properties[METRICS_LISTENER] = remembered
@@ -201,10 +202,10 @@ def _known_voters(directory: str) -> int:
 
 
 def _remembered(directory: str, controller: int) -> dict[str, str]:
-    return _properties_of(os.path.join(directory, f"controller-{controller}"))
+    return properties_of(os.path.join(directory, f"controller-{controller}"))
 
 
-def _properties_of(directory: str) -> dict[str, str]:
+def properties_of(directory: str) -> dict[str, str]:
     try:
         with open(os.path.join(directory, "server.properties"), encoding="utf-8") as file:
             return parse_properties(file.read())

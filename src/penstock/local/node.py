@@ -67,6 +67,8 @@ class LocalNode:
         self._wrapper = list(wrapper)
         self._environment = dict(environment or {})
         self.client_options = dict(client_options or {})
+        self.checked_at = (host, port)
+        """Where `client_options` lead to an answer, for the check whether the node is ready."""
         self.process: subprocess.Popen[bytes] | None = None
         self._lifeline: Lifeline | None = None
 
@@ -142,7 +144,7 @@ class LocalNode:
         if self.is_broker:
             return self.node_id in self.known_brokers()
         try:
-            Connection(self.host, self.port, timeout=2.0, tls=tls_from(self.client_options)).close()
+            Connection(*self.checked_at, timeout=2.0, tls=tls_from(self.client_options)).close()
         except ClientError:
             return False
         return True
@@ -151,7 +153,7 @@ class LocalNode:
         """Return the brokers that this one reports to clients; none if it does not answer."""
         try:
             login, tls = login_from(self.client_options), tls_from(self.client_options)
-            with Connection(self.host, self.port, timeout=2.0, login=login, tls=tls) as connection:
+            with Connection(*self.checked_at, timeout=2.0, login=login, tls=tls) as connection:
                 metadata = connection.request(MetadataRequest(topics=[]), MetadataResponse)
         except ClientError:
             return set()

@@ -14,7 +14,7 @@ from penstock.settings.definition import Scope, Setting, Type
 _NAMES: Final = """
 alter.config.policy.class.name
 alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
-background.threads client.quota.callback.class config.providers
+background.threads client.quota.callback.class
 controller.performance.always.log.threshold.ms controller.performance.sample.period.ms
 controller.socket.timeout.ms
 create.topic.policy.class.name delete.records.purgatory.purge.interval.requests
@@ -37,7 +37,6 @@ KNOWN_TO_KAFKA: Final = frozenset(_NAMES.split())
 
 # Prefixes of whole families that are not used.
 KNOWN_PREFIXES: Final = (
-    "config.providers.",
     "delegation.token.",
     "errors.deadletterqueue.",
     "group.share.",
@@ -58,7 +57,7 @@ def known_to_kafka(name: str) -> bool:
 
 # The features these settings require, by the prefix of their names (also after `listener.name.NAME.`).
 _PROTECTIONS: Final = {
-    "principal.builder.class": "authentication",
+    "principal.builder.class": "a principal builder in Java",
     "client.quota.callback.class": "a quota callback in Java",
     # Kafka had these before 4.0. They are quotas of the default client id now.
     "quota.producer.default": "a default quota, which is set with AlterClientQuotas",
@@ -70,6 +69,8 @@ _PROTECTIONS: Final = {
 _ASKS_FOR_NOTHING: Final = frozenset(
     {
         ("remote.log.storage.system.enable", "false"),
+        # Kafka's default, which does what is done here.
+        ("principal.builder.class", "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"),
     }
 )
 _LISTENER_PREFIX: Final = re.compile(r"listener\.name\.[^.]+\.")

@@ -26,6 +26,7 @@ from penstock.settings.logs import LogSettings, check_cordoned
 from penstock.settings.network import NetworkSettings
 from penstock.settings.observability import ObservabilitySettings
 from penstock.settings.properties import parse_properties
+from penstock.settings.providers import ProviderSettings, is_of_provider, unknown_references
 from penstock.settings.quorum import QuorumSettings
 from penstock.settings.quotas import QuotaSettings
 from penstock.settings.replication import ReplicationSettings
@@ -59,6 +60,7 @@ class NodeSettings(
     QuotaSettings,
     TlsSettings,
     ObservabilitySettings,
+    ProviderSettings,
 ):
     """All settings of a node; a component takes the base class with the settings it needs."""
 
@@ -173,11 +175,13 @@ def _notices(properties: Mapping[str, str]) -> tuple[str, ...]:
             notices.append("sasl.jaas.config is ignored: it needs the prefix listener.name.<listener>.<mechanism>.")
         if name in BROKER_SETTINGS or name == "broker.id" or is_sasl_setting(name) or is_of_listener_tls(name):
             continue
+        if is_of_provider(name):
+            continue
         if known_to_kafka(name):
             notices.append(f"{name} is a setting of Kafka's that is not used here")
         else:
             notices.append(f"unknown setting {name}{nearest(name, BROKER_SETTINGS)}")
-    return tuple(notices)
+    return (*notices, *unknown_references(properties))
 
 
 def check_node(settings: NodeSettings) -> None:

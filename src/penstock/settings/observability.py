@@ -47,6 +47,17 @@ class ObservabilitySettings:
         "The format of the node's own log: plain text, or one JSON object per line. An addition to Kafka's settings.",
         one_of("text", "json"),
     )
+    penstock_audit_topic: str = string(
+        "",
+        "The topic to which refusals and administrative changes are written as records, in addition to the lines of "
+        "the logger penstock.audit. It is not created automatically. Empty: none. An addition to Kafka's settings.",
+    )
+    penstock_audit_max_queued_events: int = integer(
+        10_000,
+        "How many events may wait to be written to the audit topic. Further ones are dropped, and counted by "
+        "penstock_audit_events_dropped_total. An addition to Kafka's settings.",
+        at_least(1),
+    )
 
     @cached_property
     def metrics_endpoint(self) -> tuple[str, int] | None:

@@ -280,6 +280,10 @@ MAX_FILES = PROCESS.gauge("process_max_fds", "How many there may be.")
 START_TIME = PROCESS.gauge("process_start_time_seconds", "When the process started, as Unix time.")
 CLOCK = PROCESS.gauge("penstock_clock_seconds", "The node's clock, as Unix time; compare it with your own.")
 SCRAPES = PROCESS.counter("penstock_metrics_scrapes_total", "How often these numbers were asked for.")
+AUDIT_DROPPED = PROCESS.counter(
+    "penstock_audit_events_dropped_total",
+    "Events that were not written to the topic of penstock.audit.topic, because too many were waiting.",
+)
 LEFT_OUT = PROCESS.gauge(
     "penstock_metrics_series_left_out",
     "Partitions of logs and groups that are not named here for penstock.metrics.max.series.",

@@ -18,6 +18,7 @@ from penstock.broker.metrics.counters import Counters
 from penstock.broker.metrics.exposition import Collected, Sample
 from penstock.broker.net.listeners import Listeners
 from penstock.broker.net.throttling import Throttling
+from penstock.broker.partitions.audit_topic import AuditTopic
 from penstock.io.clock import Clock
 from penstock.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Role, Unattached
 from penstock.settings.live import LiveSettings
@@ -42,6 +43,7 @@ class NodeSources:
     authentications: Mapping[str, AuthenticationCounts]
     quorum: MetadataQuorum
     throttling: Throttling
+    audit_topic: AuditTopic | None
 
 
 def requests(sources: NodeSources) -> Iterator[Collected]:
@@ -109,6 +111,8 @@ def process(sources: NodeSources) -> Iterator[Collected]:
     yield f.MAX_FILES, [((), resource.getrlimit(resource.RLIMIT_NOFILE)[0])]
     yield f.CLOCK, [((), sources.clock.now_ms() / 1000)]
     yield f.SCRAPES, [((), sources.counters.scrapes)]
+    if sources.audit_topic is not None:
+        yield f.AUDIT_DROPPED, [((), sources.audit_topic.dropped)]
     yield f.LEFT_OUT, [((), sources.counters.series_left_out)]
     if os.path.exists("/proc/self/stat"):
         yield from _from_proc()

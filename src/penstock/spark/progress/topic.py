@@ -99,12 +99,28 @@ class PipelinesTopic:
 
     def _open(self) -> Writer:
         with Admin(self._bootstrap, timeout=self._timeout) as admin:
-            replicas = min(_REPLICATION_FACTOR_MAX, len(admin.cluster.describe().brokers))
-            try:
-                admin.topics.create(TOPIC, partitions=1, replication_factor=replicas, configs=_CONFIGS)
-            except KafkaError as error:
-                if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                    raise
+            if not _exists(admin):
+                _create(admin)
         # A record that is written twice repeats the same state, so the producer needs no idempotence.
         self._writer = Writer(self._bootstrap, idempotent=False, timeout=self._timeout, request_timeout=self._timeout)
         return self._writer
+
+
+def _exists(admin: Admin) -> bool:
+    """A client that may write to the topic need not have the right to create it."""
+    try:
+        admin.topics.describe([TOPIC])
+    except KafkaError as error:
+        if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        return False
+    return True
+
+
+def _create(admin: Admin) -> None:
+    replicas = min(_REPLICATION_FACTOR_MAX, len(admin.cluster.describe().brokers))
+    try:
+        admin.topics.create(TOPIC, partitions=1, replication_factor=replicas, configs=_CONFIGS)
+    except KafkaError as error:
+        if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise
