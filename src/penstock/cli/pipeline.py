@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli import pipeline_operate, pipeline_replay
+from penstock.cli.access import reach
 from penstock.cli.output import Json, command_group, note, parse_pairs, quiet_librdkafka
 from penstock.cli.pipeline_cluster import cluster_of
 
@@ -211,6 +212,7 @@ def run(
             metavar="HOST:PORT,...",
             help="Brokers to use instead of those in the file; default: those in the file, or else PENSTOCK_BOOTSTRAP.",
             show_default=False,
+            callback=reach,
         ),
     ] = None,
     metrics_listener: Annotated[
