@@ -24,16 +24,16 @@ class ChosenCluster(NamedTuple):
 
 
 def cluster_of(option: str | None, loaded: Loaded | None = None) -> ChosenCluster:
-    if option:
+    if option and option.startswith("@"):
         # Settings without addresses are for the cluster in the file.
-        if option.startswith("@"):
-            return ChosenCluster(
-                completed(option, loaded.pipeline.bootstrap if loaded else DEFAULT_BOOTSTRAP), "options"
-            )
-        return ChosenCluster(option, "--bootstrap-server")
+        addresses = loaded.pipeline.bootstrap if loaded is not None else DEFAULT_BOOTSTRAP
+        return ChosenCluster(completed(option, addresses), "--profile or --command-config")
+    at = loaded.pipeline.at if loaded is not None else str
+    if option:
+        return ChosenCluster(at(option), "--bootstrap-server")
     variable, name = from_variables() or ("", "")
     if loaded is not None and ("bootstrap",) in loaded.places.nodes:
         file = loaded.file if loaded.environment is None else f"{loaded.file} --env {loaded.environment}"
         instead = f", which overrides {name}={variable}" if variable and variable != loaded.pipeline.bootstrap else ""
-        return ChosenCluster(loaded.pipeline.bootstrap, file + instead)
-    return ChosenCluster(variable, name) if variable else ChosenCluster(DEFAULT_BOOTSTRAP, "the default")
+        return ChosenCluster(loaded.pipeline.cluster, file + instead)
+    return ChosenCluster(at(variable), name) if variable else ChosenCluster(at(DEFAULT_BOOTSTRAP), "the default")

@@ -6,7 +6,8 @@ Wherever our clients take bootstrap addresses, the text may end in a reference t
     @/etc/penstock/client.properties    a file as for Kafka's tools; a path contains a slash
     kafka-1:9093@prod                   the profile `prod`, at these addresses
     kafka-1:9093@?security.protocol=SSL&ssl.truststore.type=PEM&ssl.truststore.location=/etc/ca.pem
-                                        the settings themselves, if none of them is a secret
+                                        the settings themselves; a secret among them is itself a reference,
+                                        `${secret:env:NAME}` or `${secret:file:PATH}`
 
 A reference contains no secret, so it may be part of plans, checkpoints, logs and command lines. Each process resolves
 it for itself when it makes a client.
@@ -32,12 +33,20 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from penstock.client.errors import BadSetting
+from penstock.client.secrets import REFERENCE, reveal
 from penstock.settings.properties import parse_properties
+from penstock.settings.tls import TLS_SETTINGS
 
 PROFILES_VARIABLE: Final = "PENSTOCK_PROFILES"
 BOOTSTRAP: Final = "bootstrap.servers"
 _CONFIG: Final = "config"
 _SECRET: Final = re.compile(r"password|passphrase|secret|jaas|\.private\.key|keystore\.key$|\.key\.pem$")
+_SETTINGS: Final = frozenset(
+    {"security.protocol", "sasl.mechanism", "sasl.username", "sasl.password", "sasl.jaas.config"}
+    | {"sasl.oauthbearer.token.endpoint.url"}
+    | (set(TLS_SETTINGS) - {"ssl.client.auth", "ssl.principal.mapping.rules"})
+    - {"ssl.allow.dn.changes", "ssl.allow.san.changes"}
+)
 _PROFILE: Final = re.compile(r"[A-Za-z0-9._-]+")
 
 
@@ -60,12 +69,17 @@ class Reference:
     def __str__(self) -> str:
         if not self.source and not self.settings:
             return self.addresses
-        query = f"?{urllib.parse.urlencode(self.settings, safe='/:,')}" if self.settings else ""
+        query = f"?{urllib.parse.urlencode(self.settings, safe='/:,${}')}" if self.settings else ""
         return f"{self.addresses}@{self.source}{query}"
 
     @property
     def is_file(self) -> bool:
         return "/" in self.source
+
+
+def is_setting_of_clients(name: str) -> bool:
+    """Whether our own client has this security setting."""
+    return name in _SETTINGS
 
 
 def is_secret(name: str) -> bool:
@@ -82,13 +96,14 @@ def parse_reference(text: str) -> Reference:
     if not source and not query:
         raise BadSetting(f"{text!r}: after @ comes the name of a profile, or a path with a slash")
     if source and "/" not in source and not _PROFILE.fullmatch(source):
-        raise BadSetting(
-            f"@{source}: a profile's name is made of letters, digits, '.', '-' and '_'; a path has a slash"
-        )
+        raise BadSetting("a profile's name is made of letters, digits, '.', '-' and '_'; a path has a slash")
     settings = dict(urllib.parse.parse_qsl(query, keep_blank_values=True))
     for name in settings:
-        if is_secret(name):
-            raise BadSetting(f"{name} is a secret and cannot be part of an address: put it into a file or a profile")
+        if is_secret(name) and not REFERENCE.fullmatch(settings[name]):
+            raise BadSetting(
+                f"{name} is a secret and cannot be part of an address: put it into a file or a profile, or write "
+                "${secret:env:NAME} or ${secret:file:PATH}"
+            )
     return Reference(addresses.strip(), source, settings)
 
 
@@ -96,6 +111,14 @@ def with_source(bootstrap: str, source: str) -> str:
     """The text with a reference to this profile or path, instead of the one that it has."""
     found = parse_reference(bootstrap)
     return str(Reference(found.addresses, source, found.settings))
+
+
+def with_settings(bootstrap: str, settings: Mapping[str, str]) -> str:
+    """The text with these settings; BadSetting if they contain a secret that is not a reference."""
+    if not settings:
+        return bootstrap
+    found = parse_reference(bootstrap)
+    return str(parse_reference(str(Reference(found.addresses, found.source, {**found.settings, **settings}))))
 
 
 def completed(reference: str, addresses: str) -> str:
@@ -111,7 +134,8 @@ def open_access(bootstrap: str, options: Mapping[str, str] | None = None) -> Acc
     if "@" not in bootstrap:
         return Access(bootstrap, dict(options or {}))
     reference = parse_reference(bootstrap)
-    found = {**_settings_of(reference), **reference.settings, **(options or {})}
+    settings = {name: reveal(value) for name, value in reference.settings.items()}
+    found = {**_settings_of(reference), **settings, **(options or {})}
     addresses = reference.addresses or found.get(BOOTSTRAP, "")
     if not addresses:
         raise BadSetting(f"@{reference.source} has no {BOOTSTRAP}: add it, or write HOST:PORT@{reference.source}")
