@@ -8,11 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from penstock.client.wire.admin import Acl, Admin
+from penstock.local.ports import free_ports
 from penstock.testing.nodes import start_node
 from penstock.tls.authority import Authority
 from security.sasl_world import ADMIN_PASSWORD, PLAIN_MODULE, SCRAM_MODULE, USERS
 
 PASSWORD = "a users password"
+METRICS_PASSWORD = "numbers only"
 
 
 class SecureNode:
@@ -71,6 +73,10 @@ def secure_node(directory: Path) -> Iterator[SecureNode]:
         "delegation.token.secret.key": "tokens secret",
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:admin",
+        "penstock.metrics.listener": f"127.0.0.1:{free_ports(1)[0]}",
+        "penstock.metrics.protocol": "https",
+        "penstock.metrics.user": "prometheus",
+        "penstock.metrics.password": METRICS_PASSWORD,
         "group.initial.rebalance.delay.ms": "0",
         "offsets.topic.num.partitions": "1",
         "transaction.state.log.num.partitions": "1",

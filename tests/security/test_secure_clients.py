@@ -18,12 +18,12 @@ from penstock import Admin, AsyncProducer, Consumer, Producer, String
 from penstock.arrow import Transaction, read_table, write_table
 from penstock.client.errors import NotAuthorized
 from security.sasl_world import ADMIN_PASSWORD, SCRAM_MODULE
-from security.secure_world import PASSWORD, SecureNode, administrator, client_options, secure_node
+from security.secure_world import METRICS_PASSWORD, PASSWORD, SecureNode, administrator, client_options, secure_node
 
 if TYPE_CHECKING:
     from conftest import CommandLine
 
-SECRETS = (PASSWORD, ADMIN_PASSWORD)
+SECRETS = (PASSWORD, ADMIN_PASSWORD, METRICS_PASSWORD)
 
 
 @pytest.fixture(scope="module")
@@ -107,10 +107,13 @@ def test_commands(
     penstock("groups", "list")
     monkeypatch.delenv("PENSTOCK_PROFILE")
 
-    root = node.write("root.properties", {"bootstrap.servers": node.bootstrap, **administrator(directory)})
+    metrics = {"penstock.metrics.user": "prometheus", "penstock.metrics.password": METRICS_PASSWORD}
+    settings = {"bootstrap.servers": node.bootstrap, **administrator(directory), **metrics}
+    root = node.write("root.properties", settings)
     assert "alice" in penstock("users", "list", "--command-config", root)
     assert "User:alice" in penstock("acls", "list", "--command-config", root)
-    assert "orders-3" in penstock("top", "--once", "--interval", "0.1", "-b", f"@{root}")
+    page = penstock("top", "--once", "--interval", "0.1", "-b", f"@{root}")
+    assert "orders-3" in page and "no metrics" not in page  # over TLS, with the password
     penstock("quotas", "list", "-b", f"@{root}")
     penstock("tokens", "list", "-b", f"@{root}")
     monkeypatch.setenv("PENSTOCK_BOOTSTRAP", "127.0.0.1:1")  # the file's addresses belong to its settings

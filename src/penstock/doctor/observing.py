@@ -84,7 +84,7 @@ def observe(bootstrap: str, patience: Patience | None = None) -> Observations:
         return Observations(bootstrap=given)
     addresses = ",".join(reached.address for reached in usable)
     with Admin(addresses, timeout=patience.timeout_s, options=access.properties) as admin:
-        return _Look(admin, connecting, patience, given, usable[0].cluster_id).at_all()
+        return _Look(admin, connecting, access.properties, patience, given, usable[0].cluster_id).at_all()
 
 
 def reach(connecting: Callable[[str, int], Connection], host: str, port: int) -> Reached:
@@ -128,6 +128,7 @@ class _Look:
 
     admin: Admin
     connecting: Callable[[str, int], Connection]
+    properties: Mapping[str, str]
     patience: Patience
     bootstrap: tuple[Reached, ...]
     cluster_id: str | None
@@ -139,7 +140,7 @@ class _Look:
         reachable = [each.broker_id for each in brokers if self._is_right(each)]
         hosts = {} if described is None else {each.broker_id: each.host for each in described.brokers}
         urls = find_pages(self.admin, {broker_id: hosts[broker_id] for broker_id in reachable})
-        pages = read_pages(urls, self.patience.timeout_s)
+        pages = read_pages(urls, self.patience.timeout_s, self.properties)
         lost = [each.broker_id for each in brokers if not each.fenced and not self._is_right(each)]
         if lost:  # any of them may lead or coordinate the objects of the next queries
             self.unobserved.append(f"groups and transactions: broker {', '.join(map(str, lost))} cannot be asked")
@@ -203,7 +204,7 @@ class _Look:
         for broker_id, url in urls.items():
             before = time.time()
             try:
-                told = read_page(url, self.patience.timeout_s).value("penstock_clock_seconds")
+                told = read_page(url, self.patience.timeout_s, self.properties).value("penstock_clock_seconds")
             except (OSError, ValueError):
                 continue
             if told is not None:
@@ -312,7 +313,7 @@ class _Look:
             if left_s <= 0:
                 break
             time.sleep(min(SAMPLE_S, left_s))
-        generations = _generations(read_pages(urls, self.patience.timeout_s))
+        generations = _generations(read_pages(urls, self.patience.timeout_s, self.properties))
         return tuple(
             GroupSeen(
                 name,
