@@ -43,7 +43,7 @@ def check_security(name: str, value: str) -> None:
     if name == "security.protocol" and value.upper() not in SECURITY_PROTOCOLS:
         raise BadOption(f"kafka.security.protocol is not one of {', '.join(SECURITY_PROTOCOLS)}")
     if name != CONFIG and not is_setting_of_clients(name) and not name.startswith(_NEEDLESS):
-        raise BadOption(f"kafka.{name} cannot be set: the client has no such setting; docs/client.md lists what it has")
+        raise BadOption(f"kafka.{name} cannot be set: the client has no such setting")
 
 
 def bootstrap_of(given: Mapping[str, str]) -> str:
