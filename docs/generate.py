@@ -245,8 +245,19 @@ Set alerts on these expressions:
 
 A node counts some metrics as events happen. It collects the others on each scrape, a few milliseconds at a time;
 simultaneous scrapes share one result. [benchmarks.md](benchmarks.md) has the cost. Metrics name at most
-`penstock.metrics.max.series` partitions individually. The port has neither encryption nor a password: keep it on a
-network you trust.
+`penstock.metrics.max.series` partitions individually.
+
+The port serves everybody who can reach it, unless you protect it:
+
+```properties
+penstock.metrics.protocol=https             # with the key store of ssl.keystore.*
+penstock.metrics.user=prometheus            # basic authentication
+penstock.metrics.password=...
+penstock.metrics.bearer.token=...           # or a token
+```
+
+`listener.name.metrics.ssl.keystore.location` gives the port a key store of its own. `penstock top` and
+`penstock doctor` take user and password, or the token, from `--command-config` or `--profile`, by the same names.
 
 A node logs plain text by default. With `penstock.log.format=json` every line is a JSON object with the fields `time`
 (RFC 3339, UTC), `level`, `logger`, `node` and `message`, and `exception` and `thread` if they apply.

@@ -82,7 +82,7 @@ def test_a_healthy_cluster_has_no_findings() -> None:
     assert can_check(HEALTHY)
 
 
-@pytest.mark.parametrize("failure", ["name", "refused", "silent", "not-kafka", "controller"])
+@pytest.mark.parametrize("failure", ["name", "refused", "silent", "not-kafka", "controller", "tls", "login"])
 def test_a_bootstrap_address_that_cannot_be_used(failure: Failure) -> None:
     bad = Reached("gone:9092", "gone", failure, "in its own words")
     alone = Observations(bootstrap=(bad,))

@@ -11,8 +11,10 @@ from typing import Any, cast
 import pytest
 
 from penstock.broker.metrics.endpoint import CONNECTIONS_MAX, REQUEST_S, RESPONSE_S, HttpConnection, MetricsEndpoint
+from penstock.broker.metrics.protection import Protection
 from penstock.local.cluster import plan_cluster
 from penstock.local.ports import free_ports
+from penstock.settings.observability import ObservabilitySettings
 
 LISTENER = "penstock.metrics.listener"
 
@@ -63,7 +65,8 @@ class Transport:
 
 
 class Endpoint:
-    def __init__(self) -> None:
+    def __init__(self, settings: ObservabilitySettings | None = None) -> None:
+        self.protection = Protection(settings or ObservabilitySettings(), {})
         self.connections: set[object] = set()
         self.callbacks: list[Callable[[Any], None]] = []
 
@@ -120,6 +123,33 @@ def test_who_does_not_read_the_answer_is_cut_off() -> None:
     connection.connection_lost(None)
     assert not endpoint.connections
     assert all(timer.is_cancelled for timer in loop.timers)
+
+
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [
+        (b"Authorization: Bearer a token", b"200"),
+        (b"authorization:  basic cHJvbWV0aGV1czpwYXNzd29yZA==", b"200"),  # prometheus:password
+        (b"Authorization: Bearer another", b"401"),
+        (b"Authorization: Basic cHJvbWV0aGV1czo=", b"401"),
+        (b"Authorization: a token", b"401"),
+        (b"Accept: */*", b"401"),
+    ],
+)
+def test_who_has_no_password_or_token_gets_nothing(header: bytes, status: bytes) -> None:
+    endpoint = Endpoint(
+        ObservabilitySettings(
+            penstock_metrics_user="prometheus",
+            penstock_metrics_password="password",
+            penstock_metrics_bearer_token="a token",
+        )
+    )
+    connection, transport, _ = connected(endpoint)
+    connection.data_received(b"GET /metrics HTTP/1.1\r\nHost: a\r\n" + header + b"\r\n\r\n")
+    for collected in endpoint.callbacks:
+        collected(Task(b"numbers"))
+    assert transport.written.startswith(b"HTTP/1.1 " + status)
+    assert (b"WWW-Authenticate: Bearer" in transport.written) == (status == b"401")
 
 
 def test_a_collection_that_fails_or_ends() -> None:

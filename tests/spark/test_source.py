@@ -134,8 +134,8 @@ def test_what_is_wrong_is_said_in_one_line(spark: SparkSession, cluster: Cluster
 
     beyond = json.dumps({hourly: {"0": 9, "1": 0, "2": 0}})
     assert "Did you mean 'startingOffsets'?" in said(reading(spark, cluster, hourly, startingOffset="latest").load)
-    assert "kafka.security.protocol=SSL" in said(
-        reading(spark, cluster, hourly, **{"kafka.security.protocol": "SSL"}).load
+    assert "kafka.sasl.jaas.config is a secret" in said(
+        reading(spark, cluster, hourly, **{"kafka.sasl.jaas.config": "..."}).load
     )
     wrong_type = reading(spark, cluster, hourly).schema("value STRING").load()
     assert "column 'value' is of type binary, not string" in said(wrong_type.collect)

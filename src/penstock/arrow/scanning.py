@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -40,10 +40,11 @@ class Scan(Closing):
         columns: Columns,
         settings: ReadSettings,
         request_timeout: float,
+        options: Mapping[str, str] | None = None,
     ) -> None:
         self.ranges = ranges
         self._columns = columns
-        self._batches = self._read(bootstrap, topics, settings, request_timeout)
+        self._batches = self._read(bootstrap, topics, settings, request_timeout, options)
         self._reader: Reader | None = None
 
     @property
@@ -82,9 +83,14 @@ class Scan(Closing):
         self._batches.close()
 
     def _read(
-        self, bootstrap: str, topics: list[str], settings: ReadSettings, request_timeout: float
+        self,
+        bootstrap: str,
+        topics: list[str],
+        settings: ReadSettings,
+        request_timeout: float,
+        options: Mapping[str, str] | None,
     ) -> Generator[tuple[TopicPartition, Any], None, None]:
-        with Leaders(bootstrap, timeout=request_timeout) as leaders:
+        with Leaders(bootstrap, timeout=request_timeout, options=options) as leaders:
             leaders.find(topics)
             self._reader = Reader(leaders, self.ranges, self._columns, settings)
             yield from self._reader.record_batches()
@@ -107,6 +113,7 @@ def scan(
     batch_rows: int = BATCH_ROWS,
     timeout: float = TIMEOUT_S,
     request_timeout: float = REQUEST_S,
+    options: Mapping[str, str] | None = None,
 ) -> Scan:
     """Record batches of one or more topics, each batch of one partition, a partition's in the order of its offsets.
 
@@ -125,6 +132,7 @@ def scan(
                      the memory for a leader's answers; batch_rows limits the rows.
     timeout          how long a partition may make no progress, while leaders move or brokers are down.
     request_timeout  how long a broker may take to answer.
+    options          security settings by Kafka's names; or `bootstrap` refers to them, such as "@prod".
     """
     names = [topics] if isinstance(topics, str) else list(topics)
     if not names:
@@ -144,7 +152,7 @@ def scan(
         skip_lost=on_data_loss == "skip",
         grows=follow and partitions is None,
     )
-    with Leaders(bootstrap, timeout=request_timeout) as leaders:
+    with Leaders(bootstrap, timeout=request_timeout, options=options) as leaders:
         leaders.find(names)
         ranges = resolve_ranges(
             leaders,
@@ -155,7 +163,7 @@ def scan(
             skip_lost=settings.skip_lost,
             timeout=timeout,
         )
-    return Scan(bootstrap, names, ranges, wanted, settings, request_timeout)
+    return Scan(bootstrap, names, ranges, wanted, settings, request_timeout, options)
 
 
 def read_table(
@@ -173,6 +181,7 @@ def read_table(
     batch_bytes: int = BATCH_BYTES,
     timeout: float = TIMEOUT_S,
     request_timeout: float = REQUEST_S,
+    options: Mapping[str, str] | None = None,
 ) -> Any:
     """Reads topics, or parts of them, as a pyarrow.Table: sorted by topic, partition and offset.
 
@@ -193,6 +202,7 @@ def read_table(
         batch_bytes=batch_bytes,
         timeout=timeout,
         request_timeout=request_timeout,
+        options=options,
     ) as scanned:
         for partition, batch in scanned.located():
             batches.setdefault(partition, []).append(batch)

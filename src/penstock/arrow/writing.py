@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,6 +75,7 @@ class Writer(Closing):
         batch_bytes: int = BATCH_BYTES,
         timeout: float = TIMEOUT_S,
         request_timeout: float = REQUEST_S,
+        options: Mapping[str, str] | None = None,
     ) -> None:
         if compression not in CODEC_NAMES:
             raise BadSetting(f"compression={compression!r} is not one of {', '.join(CODEC_NAMES)}")
@@ -89,7 +90,7 @@ class Writer(Closing):
         self._transaction = transaction
         self._batch_bytes = batch_bytes
         self._timeout = timeout
-        self._leaders = Leaders(bootstrap, timeout=request_timeout)
+        self._leaders = Leaders(bootstrap, timeout=request_timeout, options=options)
         self._identity: ProducerIdentity | None = None
         self._turn = random.randrange(2**16)  # the first partition for a row without a key
         self._refresh_wanted = False
@@ -335,6 +336,7 @@ def write_table(
     batch_bytes: int = BATCH_BYTES,
     timeout: float = TIMEOUT_S,
     request_timeout: float = REQUEST_S,
+    options: Mapping[str, str] | None = None,
 ) -> Written:
     """Writes every row of a table as a record of a topic; all are acknowledged on return.
 
@@ -353,6 +355,7 @@ def write_table(
     transaction      a `Transaction` to write in: readers of committed records see the rows when it is committed.
     batch_bytes      the maximum size of a record batch before compression; adapts to a topic that accepts less.
     timeout          how long a batch may stay unacknowledged while leaders move or brokers are down.
+    options          security settings by Kafka's names; or `bootstrap` refers to them, such as "@prod".
     """
     with Writer(
         bootstrap,
@@ -364,6 +367,7 @@ def write_table(
         batch_bytes=batch_bytes,
         timeout=timeout,
         request_timeout=request_timeout,
+        options=options,
     ) as writer:
         return writer.write(
             topic,

@@ -30,6 +30,7 @@ from penstock.broker.metrics.collecting import collect
 from penstock.broker.metrics.counters import Counters
 from penstock.broker.metrics.endpoint import MetricsEndpoint
 from penstock.broker.metrics.node_metrics import NodeSources
+from penstock.broker.metrics.protection import Protection
 from penstock.broker.net.audit import Audit
 from penstock.broker.net.inter_node_security import InterNodeSecurity
 from penstock.broker.net.listeners import Listeners
@@ -109,7 +110,11 @@ class Node:
             throttling=self._throttling,
         )
         self._metrics_endpoint = MetricsEndpoint(
-            settings.metrics_endpoint, loop, self._counters.loop_lag, self._collect
+            settings.metrics_endpoint,
+            loop,
+            self._counters.loop_lag,
+            self._collect,
+            Protection(settings, settings.properties),
         )
         self.identity: NodeIdentity
         self.quorum: MetadataQuorum
@@ -354,7 +359,7 @@ class Node:
                     self.broker.start_upkeep(tasks)
                 if self._audit_topic is not None:
                     tasks.create_task(self._audit_topic.run())
-                if self.listeners.use_tls or self._security.uses_tls:
+                if self.listeners.use_tls or self._security.uses_tls or self._metrics_endpoint.protection.uses_tls:
                     tasks.create_task(self._renew_certificates())
                 if idle_max_ms >= 0:
                     tasks.create_task(self._close_idle_connections(idle_max_ms / 1000))
@@ -372,6 +377,7 @@ class Node:
             # Deriving keys from the passwords of stores takes longer than the loop may be held.
             await asyncio.to_thread(self.listeners.renew_certificates)
             await asyncio.to_thread(self._security.renew)
+            await asyncio.to_thread(self._metrics_endpoint.protection.renew)
 
     async def _close_idle_connections(self, idle_max: float) -> None:
         while True:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.cli.arguments import connect
 from penstock.cli.output import (
     DEFAULT_BOOTSTRAP,
     Bootstrap,
@@ -99,7 +100,6 @@ def list_acls(
 
         penstock acls list --topic orders --resource-pattern-type match
     """
-    from penstock.client.wire.admin import Admin
     from penstock.client.wire.admin.acls import AclFilter
 
     resources = _resources(topic, group, transactional_id, delegation_token, user_principal, cluster)
@@ -110,7 +110,7 @@ def list_acls(
         for kind, name in wanted
         for who in principals
     ]
-    with Admin(bootstrap_server) as admin:
+    with connect(bootstrap_server) as admin:
         found = {acl: None for each in filters for acl in admin.acls.describe(each)}
     _show(list(found), json, "no ACLs")
 
@@ -142,8 +142,6 @@ def add(
         penstock acls add --allow-principal User:bob --consumer --topic orders --group billing
         penstock acls add --deny-principal User:eve --operation Read --topic "*"
     """
-    from penstock.client.wire.admin import Admin
-
     resources = _resources(topic, group, transactional_id, delegation_token, user_principal, cluster)
     wanted = _wanted(resources, operation, producer, consumer, idempotent)
     if not wanted:
@@ -151,7 +149,7 @@ def add(
     if not allow_principal and not deny_principal:
         fail("name somebody: --allow-principal or --deny-principal")
     acls = _acls(wanted, allow_principal, deny_principal, host or ["*"], pattern)
-    with Admin(bootstrap_server) as admin:
+    with connect(bootstrap_server) as admin:
         admin.acls.create(acls)
     _show(acls, json, "")
 
@@ -183,8 +181,6 @@ def remove(
         penstock acls remove --topic orders --allow-principal User:alice --dry-run
         penstock acls remove --allow-principal User:bob --consumer --topic orders --group billing
     """
-    from penstock.client.wire.admin import Admin
-
     resources = _resources(topic, group, transactional_id, delegation_token, user_principal, cluster)
     if not resources:
         fail("name a resource: --topic, --group, --transactional-id, --cluster, ...")
@@ -194,7 +190,7 @@ def remove(
     else:
         wanted = [(kind, name, None) for kind, name in resources]
     filters = _filters(wanted, allow_principal, deny_principal, host, pattern)
-    with Admin(bootstrap_server) as admin:
+    with connect(bootstrap_server) as admin:
         if dry_run:
             removed = list({acl: None for each in filters for acl in admin.acls.describe(each)})
         else:

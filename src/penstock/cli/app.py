@@ -8,6 +8,7 @@ import typer
 
 from penstock import __version__
 from penstock.cli import (
+    access,
     acls,
     bench,
     certificates,
@@ -43,7 +44,8 @@ Get started, in two terminals:
     echo hello | penstock produce greetings
     penstock consume greetings --from-beginning
 
-Commands that talk to a cluster take --bootstrap-server (or PENSTOCK_BOOTSTRAP; default 127.0.0.1:9092) and --json.
+Commands that talk to a cluster take --bootstrap-server (or PENSTOCK_BOOTSTRAP; default 127.0.0.1:9092) and --json. For
+a cluster with TLS or passwords, give --profile or --command-config, too.
 """
 
 
@@ -87,6 +89,7 @@ def application() -> Any:
     app.add_typer(log_dirs.app, name="log-dirs", rich_help_panel="Look")
     app.add_typer(bench.app, name="bench", rich_help_panel="Look")
     command = typer.main.get_command(app)
+    access.add_options(command)
     _reflow(command)
     return command
 

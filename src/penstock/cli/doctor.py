@@ -78,7 +78,7 @@ def doctor(
         **({} if watch is None else {"watch_s": watch, "settled_watch_s": watch}),
     )
     try:
-        seen = observe(address or bootstrap_server, patience)
+        seen = observe(_where(address, bootstrap_server), patience)
     except ClientError as error:
         note(f"penstock: {error}")
         return CANNOT_CHECK
@@ -90,6 +90,16 @@ def doctor(
     else:
         _print(seen, findings, status)
     return status
+
+
+def _where(address: str | None, bootstrap_server: str) -> str:
+    """The address, with the settings that options or variables refer to."""
+    from penstock.client.access import parse_reference, with_source
+
+    source = parse_reference(bootstrap_server).source
+    if address is None or "@" in address or not source:
+        return address or bootstrap_server
+    return with_source(address, source)
 
 
 def _milliseconds(option: str, text: str) -> int:

@@ -16,9 +16,11 @@ from typing import Annotated, Any, NoReturn, TextIO, TypeVar
 
 import typer
 
+from penstock.cli.access import DEFAULT_BOOTSTRAP as DEFAULT_BOOTSTRAP
+from penstock.cli.access import reach
+
 T = TypeVar("T")
 
-DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 RESTART_S = 5.0
 RETRY_S = 0.1
 
@@ -29,17 +31,8 @@ Bootstrap = Annotated[
         "-b",
         envvar="PENSTOCK_BOOTSTRAP",
         metavar="HOST:PORT,...",
-        help="Any broker of the cluster.",
-    ),
-]
-CommandConfig = Annotated[
-    str | None,
-    typer.Option(
-        "--command-config",
-        envvar="PENSTOCK_COMMAND_CONFIG",
-        metavar="FILE",
-        help="Client settings by Kafka's names: security.protocol, sasl.mechanism, sasl.jaas.config, ...",
-        show_default=False,
+        help="Any broker of the cluster; or a reference, such as @prod for the profile prod.",
+        callback=reach,
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -55,21 +48,6 @@ def command_group(help_text: str) -> typer.Typer:
 
 def fail(message: str) -> NoReturn:
     raise CommandFailed(message)
-
-
-def read_client_options(path: str | None) -> dict[str, str]:
-    """The settings in the file of --command-config."""
-    if path is None:
-        return {}
-    from penstock.settings.properties import parse_properties
-
-    try:
-        with open(path, encoding="utf-8") as file:
-            return parse_properties(file.read())
-    except OSError as error:
-        fail(f"{path}: {error.strerror}")
-    except UnicodeDecodeError:
-        fail(f"{path}: not a text file in UTF-8")
 
 
 def note(message: str) -> None:

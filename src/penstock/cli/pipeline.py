@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli import pipeline_operate, pipeline_replay
+from penstock.cli.access import reach
 from penstock.cli.output import Json, command_group, note, parse_pairs, quiet_librdkafka
 from penstock.cli.pipeline_cluster import cluster_of
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from penstock.pipelines.spec.loading import Loaded
     from penstock.pipelines.spec.model import Pipeline
+    from penstock.pipelines.spec.secrets import Secret
 
 app = command_group("Validate, test, run and operate data pipelines.")
 app.command("list")(pipeline_operate.list_pipelines)
@@ -211,6 +213,7 @@ def run(
             metavar="HOST:PORT,...",
             help="Brokers to use instead of those in the file; default: those in the file, or else PENSTOCK_BOOTSTRAP.",
             show_default=False,
+            callback=reach,
         ),
     ] = None,
     metrics_listener: Annotated[
@@ -277,9 +280,14 @@ def run(
 def check_secrets(pipeline: Pipeline) -> None:
     """Check that all secrets exist, before Spark starts."""
     for part in [*pipeline.sources.values(), *pipeline.sinks.values()]:
-        for value in part.options.values():
-            if not isinstance(value, str):
-                value.check()
+        _check_each(part.options)
+    _check_each(pipeline.client)
+
+
+def _check_each(options: Mapping[str, str | Secret]) -> None:
+    for value in options.values():
+        if not isinstance(value, str):
+            value.check()
 
 
 def _session(loaded: Loaded, master: str | None) -> SparkSession:

@@ -5,15 +5,13 @@ A file says where its pipeline belongs: a variable that is set for other command
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.cli.output import DEFAULT_BOOTSTRAP
+from penstock.cli.access import DEFAULT_BOOTSTRAP, from_variables
+from penstock.client.access import completed
 
 if TYPE_CHECKING:
     from penstock.pipelines.spec.loading import Loaded
-
-VARIABLE = "PENSTOCK_BOOTSTRAP"
 
 
 class ChosenCluster(NamedTuple):
@@ -26,13 +24,16 @@ class ChosenCluster(NamedTuple):
 
 
 def cluster_of(option: str | None, loaded: Loaded | None = None) -> ChosenCluster:
+    if option and option.startswith("@"):
+        # Settings without addresses are for the cluster in the file.
+        addresses = loaded.pipeline.bootstrap if loaded is not None else DEFAULT_BOOTSTRAP
+        return ChosenCluster(completed(option, addresses), "--profile or --command-config")
+    at = loaded.pipeline.at if loaded is not None else str
     if option:
-        return ChosenCluster(option, "--bootstrap-server")
-    variable = os.environ.get(VARIABLE)
+        return ChosenCluster(at(option), "--bootstrap-server")
+    variable, name = from_variables() or ("", "")
     if loaded is not None and ("bootstrap",) in loaded.places.nodes:
         file = loaded.file if loaded.environment is None else f"{loaded.file} --env {loaded.environment}"
-        instead = (
-            f", which overrides {VARIABLE}={variable}" if variable and variable != loaded.pipeline.bootstrap else ""
-        )
-        return ChosenCluster(loaded.pipeline.bootstrap, file + instead)
-    return ChosenCluster(variable, VARIABLE) if variable else ChosenCluster(DEFAULT_BOOTSTRAP, "the default")
+        instead = f", which overrides {name}={variable}" if variable and variable != loaded.pipeline.bootstrap else ""
+        return ChosenCluster(loaded.pipeline.cluster, file + instead)
+    return ChosenCluster(at(variable), name) if variable else ChosenCluster(at(DEFAULT_BOOTSTRAP), "the default")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.cli.access import reach
 from penstock.cli.output import Json, fail, print_json, print_table, quiet_librdkafka
 from penstock.cli.pipeline_cluster import cluster_of
 
@@ -59,6 +60,7 @@ def replay_dead_letters(
             metavar="HOST:PORT,...",
             help="Any broker of the cluster; default: the brokers in the file, or else PENSTOCK_BOOTSTRAP.",
             show_default=False,
+            callback=reach,
         ),
     ] = None,
     json: Json = False,

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.arguments import connect
 from penstock.cli.output import (
     DEFAULT_BOOTSTRAP,
     Bootstrap,
@@ -61,10 +62,8 @@ def list_quotas(
         penstock quotas list
         penstock quotas list --user alice
     """
-    from penstock.client.wire.admin import Admin
-
     entity = _entity(user, default_user, client_id, default_client_id, ip, default_ip)
-    with Admin(bootstrap_server) as admin:
+    with connect(bootstrap_server) as admin:
         found = admin.quotas.describe(entity)
     if json:
         print_json(found)
@@ -105,11 +104,9 @@ def set_quotas(
         penstock quotas set request_percentage=25 --default-user
         penstock quotas set connection_creation_rate=10 --default-ip
     """
-    from penstock.client.wire.admin import Admin
-
     entity = _some_entity(user, default_user, client_id, default_client_id, ip, default_ip)
     values = {key: _value(key, text) for key, text in parse_pairs("QUOTA", quotas).items()}
-    with Admin(bootstrap_server) as admin:
+    with connect(bootstrap_server) as admin:
         admin.quotas.alter(entity, values)
 
 
@@ -133,10 +130,8 @@ def remove(
         penstock quotas remove producer_byte_rate --user alice
         penstock quotas remove --default-client-id
     """
-    from penstock.client.wire.admin import Admin
-
     entity = _some_entity(user, default_user, client_id, default_client_id, ip, default_ip)
-    with Admin(bootstrap_server) as admin:
+    with connect(bootstrap_server) as admin:
         there = [key for each in admin.quotas.describe(entity, strict=True) for key in each.values]
         for key in quotas or ():
             if key not in there:

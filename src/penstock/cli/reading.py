@@ -169,8 +169,14 @@ class Reading:
 
         if error.code() == Codes._PARTITION_EOF:
             self.at_end.add(message.partition() or 0)
-        elif not error.retriable():
+        elif not error.retriable() and not self._is_of_group(error):
             fail(f"{self.topic}: {error.str()}")
+
+    def _is_of_group(self, error: KafkaError) -> bool:
+        """librdkafka looks for the coordinator of a group even if it reads without one."""
+        from confluent_kafka import KafkaError as Codes
+
+        return not isinstance(self, GroupReading) and error.code() == Codes.GROUP_AUTHORIZATION_FAILED
 
     def _note_error(self, error: KafkaError) -> None:
         """librdkafka reconnects by itself; tell the user why nothing arrives."""

@@ -28,12 +28,17 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 def librdkafka_settings(bootstrap_server: str, pairs: Sequence[str] | None, **settings: Any) -> dict[str, Any]:
     """Settings by librdkafka's names, with dots for underscores; the user's come last and win."""
+    from penstock.client.access import open_access
+    from penstock.client.librdkafka.security import settings_of, with_librdkafka_names
+
+    access = open_access(bootstrap_server)
     return {
-        "bootstrap.servers": bootstrap_server,
+        "bootstrap.servers": access.bootstrap,
+        **settings_of(access),
         "client.id": "penstock-cli",
         "logger": quiet_librdkafka(),
         **{name.replace("_", "."): value for name, value in settings.items()},
-        **parse_pairs("--property", pairs or ()),
+        **with_librdkafka_names(parse_pairs("--property", pairs or ())),
     }
 
 

@@ -9,18 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.arguments import parse_duration
+from penstock.cli.arguments import connect, parse_duration
 from penstock.cli.output import (
     DEFAULT_BOOTSTRAP,
     Bootstrap,
-    CommandConfig,
     Json,
     command_group,
     fail,
     note,
     print_json,
     print_table,
-    read_client_options,
 )
 
 if TYPE_CHECKING:
@@ -51,7 +49,6 @@ def create(
         str | None, typer.Option(metavar="DURATION", help="Such as 12h; at most the cluster's.", show_default=False)
     ] = None,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfig = None,
     json: Json = False,
 ) -> None:
     """Make a delegation token. To log in with it, use SCRAM with its id as the user and its HMAC as the password.
@@ -60,10 +57,8 @@ def create(
 
         penstock tokens create --renewer User:spark --max-lifetime 12h --command-config alice.properties
     """
-    from penstock.client.wire.admin import Admin
-
     lifetime_ms = -1 if max_lifetime is None else _milliseconds("--max-lifetime", max_lifetime)
-    with Admin(bootstrap_server, options=read_client_options(command_config)) as admin:
+    with connect(bootstrap_server) as admin:
         token = admin.tokens.create(owner=owner, renewers=renewer or (), max_lifetime_ms=lifetime_ms)
     _print([token], with_hmac=True, json=json)
 
@@ -75,7 +70,6 @@ def list_tokens(
     ] = None,
     show_hmac: Annotated[bool, typer.Option("--show-hmac", help="Print the secrets, too.")] = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfig = None,
     json: Json = False,
 ) -> None:
     """List the delegation tokens that you may see.
@@ -84,9 +78,7 @@ def list_tokens(
 
         penstock tokens list --command-config alice.properties
     """
-    from penstock.client.wire.admin import Admin
-
-    with Admin(bootstrap_server, options=read_client_options(command_config)) as admin:
+    with connect(bootstrap_server) as admin:
         tokens = admin.tokens.list(owner or ())
     _print(tokens, with_hmac=show_hmac, json=json)
 
@@ -98,7 +90,6 @@ def renew(
         str | None, typer.Option(metavar="DURATION", help="Such as 12h; at most the cluster's.", show_default=False)
     ] = None,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfig = None,
 ) -> None:
     """Extend the life of a delegation token.
 
@@ -106,27 +97,21 @@ def renew(
 
         penstock tokens renew --hmac-file token.hmac --period 12h
     """
-    from penstock.client.wire.admin import Admin
-
     period_ms = -1 if period is None else _milliseconds("--period", period)
-    with Admin(bootstrap_server, options=read_client_options(command_config)) as admin:
+    with connect(bootstrap_server) as admin:
         expires_at_ms = admin.tokens.renew(_read_hmac(hmac_file), period_ms)
     note(f"the token expires at {_time(expires_at_ms)}")
 
 
 @app.command()
-def expire(
-    hmac_file: Hmac, bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, command_config: CommandConfig = None
-) -> None:
+def expire(hmac_file: Hmac, bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
     """End a delegation token at once.
 
     Example:
 
         penstock tokens expire --hmac-file token.hmac
     """
-    from penstock.client.wire.admin import Admin
-
-    with Admin(bootstrap_server, options=read_client_options(command_config)) as admin:
+    with connect(bootstrap_server) as admin:
         admin.tokens.expire(_read_hmac(hmac_file))
     note("the token has ended")
 

@@ -43,9 +43,10 @@ def top(
         penstock top --json | jq '.groups[] | select(.lag > 1000)'
     """
     from penstock.cli.top_view import Looker, compare
+    from penstock.client.access import open_access
 
     with connect(bootstrap_server) as admin:
-        looker = Looker(admin, internal=internal)
+        looker = Looker(admin, internal=internal, properties=open_access(bootstrap_server).properties)
         before = looker.look()
         if not (once or json) and sys.stdout.isatty():
             _watch(looker, before, interval, rows)

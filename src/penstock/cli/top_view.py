@@ -151,8 +151,10 @@ def compare(before: Look | None, now: Look) -> View:
 class Looker:
     """Reads a cluster repeatedly. It looks up the metrics addresses once, and again when brokers appear."""
 
-    def __init__(self, admin: Admin, *, internal: bool) -> None:
+    def __init__(self, admin: Admin, *, internal: bool, properties: Mapping[str, str] | None = None) -> None:
+        """`properties`: the client's, for metrics endpoints that ask for a password."""
         self._admin = admin
+        self._properties = properties
         self._internal = internal
         self._urls: dict[int, str] = {}
         self._known: frozenset[int] = frozenset()
@@ -167,7 +169,7 @@ class Looker:
         if frozenset(hosts) != self._known:
             self._known = frozenset(hosts)
             self._urls = find_pages(self._admin, hosts)
-        pages = read_pages(self._urls, timeout=2.0)
+        pages = read_pages(self._urls, 2.0, self._properties)
         partitions = [each for topic in self._admin.topics.list(internal=True) for each in topic.partitions]
         notes = []
         without = sorted(set(hosts) - set(pages))

@@ -13,17 +13,16 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.arguments import connect
 from penstock.cli.output import (
     DEFAULT_BOOTSTRAP,
     Bootstrap,
-    CommandConfig,
     Json,
     command_group,
     fail,
     note,
     print_json,
     print_table,
-    read_client_options,
 )
 
 app = command_group("List SCRAM users, set and remove their passwords.")
@@ -40,18 +39,14 @@ def group() -> None:
 
 
 @app.command("list")
-def list_users(
-    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, command_config: CommandConfig = None, json: Json = False
-) -> None:
+def list_users(bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None:
     """List the SCRAM users and their mechanisms.
 
     Example:
 
         penstock users list --command-config admin.properties
     """
-    from penstock.client.wire.admin import Admin
-
-    with Admin(bootstrap_server, options=read_client_options(command_config)) as admin:
+    with connect(bootstrap_server) as admin:
         users = admin.users.list()
     if json:
         print_json(users)
@@ -68,7 +63,6 @@ def set_password(
     mechanism: Mechanism = DEFAULT_MECHANISM,
     iterations: Annotated[int, typer.Option(help="Between 4096 and 16384.")] = 8192,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfig = None,
 ) -> None:
     """Create a SCRAM user, or replace its password, which is read from the terminal or from standard input.
 
@@ -77,10 +71,8 @@ def set_password(
         penstock users set-password alice
         penstock users set-password alice < password.txt
     """
-    from penstock.client.wire.admin import Admin
-
     password = read_password(f"password of {user}: ")
-    with Admin(bootstrap_server, options=read_client_options(command_config)) as admin:
+    with connect(bootstrap_server) as admin:
         admin.users.set_password(user, password, mechanism=mechanism, iterations=iterations)
     note(f"user {user} has a new {mechanism} password")
 
@@ -90,7 +82,6 @@ def remove(
     user: User,
     mechanism: Mechanism = DEFAULT_MECHANISM,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfig = None,
 ) -> None:
     """Remove the password of a SCRAM user. Connections that are open stay so until they have to authenticate again.
 
@@ -98,9 +89,7 @@ def remove(
 
         penstock users remove alice
     """
-    from penstock.client.wire.admin import Admin
-
-    with Admin(bootstrap_server, options=read_client_options(command_config)) as admin:
+    with connect(bootstrap_server) as admin:
         admin.users.remove(user, mechanism=mechanism)
     note(f"user {user} has no {mechanism} password any more")
 

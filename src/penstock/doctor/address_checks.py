@@ -12,6 +12,8 @@ _WHY: dict[Failure, str] = {
     "refused": "nothing listens there",
     "silent": "nothing answers: the machine is off or hangs, or a firewall drops what we send",
     "not-kafka": "something answers there that does not speak Kafka's protocol",
+    "tls": "the TLS handshake fails",
+    "login": "the broker refuses the login",
     "controller": "a controller listens there, and clients are served by brokers",
 }
 _TODO: dict[Failure, str] = {
@@ -19,6 +21,8 @@ _TODO: dict[Failure, str] = {
     "refused": "check the port, and that the broker runs: its server.log says on what it listens",
     "silent": "see whether the machine is up, and what is between here and there",
     "not-kafka": "check the port; if the listener is encrypted, connect with the settings it asks for",
+    "tls": "check security.protocol and the ssl.* settings of --command-config or --profile, and the certificate there",
+    "login": "check the sasl.* settings of --command-config or --profile",
     "controller": "use an address of a broker: of listeners, not of controller.quorum.bootstrap.servers",
 }
 

@@ -6,12 +6,14 @@ are optional: a cluster of Apache Kafka has none, and a firewall may block them.
 
 from __future__ import annotations
 
+import base64
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from penstock.client.errors import ClientError
+from penstock.client.wire.login import tls_from
 from penstock.model.errors import KafkaError
 from penstock.settings.listeners import is_wildcard
 from penstock.settings.observability import parse_metrics_listener
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from penstock.client.wire.admin import Admin
 
 SETTING = "penstock.metrics.listener"
+PROTOCOL = "penstock.metrics.protocol"
 PAGE_BYTES_MAX = 64 * 1024 * 1024
 
 Labels = Mapping[str, str]
@@ -61,12 +64,32 @@ class Page:
         return found
 
 
-def read_page(url: str, timeout: float = 5.0) -> Page:
-    """Read a page; raise OSError or ValueError if that fails."""
+def read_page(url: str, timeout: float = 5.0, properties: Mapping[str, str] | None = None) -> Page:
+    """Read a page; raise OSError or ValueError if that fails.
+
+    `properties` are the client's: `ssl.*`, and `penstock.metrics.user` and `.password`, or `.bearer.token`.
+    """
+    given = properties or {}
     # Never use a proxy: the endpoints are next to the brokers.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(url, timeout=timeout) as answer:
+    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
+    if url.startswith("https:"):
+        try:
+            handlers.append(urllib.request.HTTPSHandler(context=tls_from({**given, "security.protocol": "SSL"})))
+        except ClientError as error:
+            raise ValueError(str(error)) from error
+    request = urllib.request.Request(url, headers=_authorization(given))
+    with urllib.request.build_opener(*handlers).open(request, timeout=timeout) as answer:
         return Page(answer.read(PAGE_BYTES_MAX).decode("utf-8"))
+
+
+def _authorization(properties: Mapping[str, str]) -> dict[str, str]:
+    token, user = properties.get("penstock.metrics.bearer.token"), properties.get("penstock.metrics.user")
+    if token:
+        return {"Authorization": f"Bearer {token}"}
+    if not user:
+        return {}
+    pair = f"{user}:{properties.get('penstock.metrics.password', '')}"
+    return {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
 
 
 def find_pages(admin: Admin, hosts: Mapping[int, str]) -> dict[int, str]:
@@ -77,23 +100,25 @@ def find_pages(admin: Admin, hosts: Mapping[int, str]) -> dict[int, str]:
     for broker_id, host in hosts.items():
         try:
             configs = admin.configs.describe(ResourceType.BROKER, str(broker_id))
-            setting = next((each.value for each in configs if each.name == SETTING), None)
-            address = parse_metrics_listener(setting or "")
+            settings = {each.name: each.value or "" for each in configs if each.name in (SETTING, PROTOCOL)}
+            address = parse_metrics_listener(settings.get(SETTING, ""))
         except (ClientError, KafkaError):
             continue
         if address is not None and address[1]:
             listens_on = host if is_wildcard(address[0]) else address[0]
             shown = f"[{listens_on}]" if ":" in listens_on else listens_on
-            found[broker_id] = f"http://{shown}:{address[1]}/metrics"
+            found[broker_id] = f"{settings.get(PROTOCOL) or 'http'}://{shown}:{address[1]}/metrics"
     return found
 
 
-def read_pages(urls: Mapping[int, str], timeout: float = 5.0) -> dict[int, Page]:
+def read_pages(
+    urls: Mapping[int, str], timeout: float = 5.0, properties: Mapping[str, str] | None = None
+) -> dict[int, Page]:
     """Read the pages that answer."""
     pages: dict[int, Page] = {}
     for broker_id, url in urls.items():
         try:
-            pages[broker_id] = read_page(url, timeout)
+            pages[broker_id] = read_page(url, timeout, properties)
         except (OSError, ValueError, urllib.error.URLError):
             continue
     return pages

@@ -10,7 +10,7 @@ from typing import Literal
 
 from penstock.model.ids import TopicPartition
 
-Failure = Literal["name", "refused", "silent", "not-kafka", "controller"]
+Failure = Literal["name", "refused", "silent", "not-kafka", "controller", "tls", "login"]
 
 # States of groups, for both protocols.
 REBALANCING = frozenset({"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})

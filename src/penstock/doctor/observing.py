@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from penstock.client.errors import BadResponse, ClientError, TimedOut
+from penstock.client.access import open_access
+from penstock.client.errors import BadResponse, ClientError, NotAuthorized, TimedOut
 from penstock.client.wire.admin import Admin, ResourceType
 from penstock.client.wire.cluster import parse_bootstrap
 from penstock.client.wire.connection import Connection
+from penstock.client.wire.login import login_from, tls_from
 from penstock.doctor.metrics_pages import Page, find_pages, read_page, read_pages
 from penstock.doctor.observations import (
     REBALANCING,
@@ -72,15 +75,19 @@ class Patience:
 def observe(bootstrap: str, patience: Patience | None = None) -> Observations:
     """Observe a cluster; raise ClientError only for a bootstrap that is not an address."""
     patience = patience or Patience()
-    given = tuple(reach(host, port, patience.timeout_s) for host, port in parse_bootstrap(bootstrap))
+    access = open_access(bootstrap)
+    login, tls = login_from(access.properties), tls_from(access.properties)
+    connecting = partial(Connection, timeout=patience.timeout_s, login=login, tls=tls)
+    given = tuple(reach(connecting, host, port) for host, port in parse_bootstrap(access.bootstrap))
     usable = [reached for reached in given if reached.ok]
     if not usable:
         return Observations(bootstrap=given)
-    with Admin(",".join(reached.address for reached in usable), timeout=patience.timeout_s) as admin:
-        return _Look(admin, patience, given, usable[0].cluster_id).at_all()
+    addresses = ",".join(reached.address for reached in usable)
+    with Admin(addresses, timeout=patience.timeout_s, options=access.properties) as admin:
+        return _Look(admin, connecting, access.properties, patience, given, usable[0].cluster_id).at_all()
 
 
-def reach(host: str, port: int, timeout: float) -> Reached:
+def reach(connecting: Callable[[str, int], Connection], host: str, port: int) -> Reached:
     """Return whether a broker answers at an address, and which cluster it reports."""
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
@@ -89,7 +96,7 @@ def reach(host: str, port: int, timeout: float) -> Reached:
         return Reached(address, host, "name", error.strerror or str(error))
     is_loopback = all(ipaddress.ip_address(str(each[4][0]).partition("%")[0]).is_loopback for each in found)
     try:
-        with Connection(host, port, timeout=timeout) as connection:
+        with connecting(host, port) as connection:
             if not connection.supports(ApiKey.METADATA):
                 return Reached(address, host, "controller", is_loopback=is_loopback)
             metadata = connection.request(MetadataRequest(topics=[]), MetadataResponse)
@@ -102,6 +109,10 @@ def _failure(error: ClientError) -> Failure:
     cause = error.__cause__
     if isinstance(error, BadResponse):
         return "not-kafka"
+    if isinstance(error, NotAuthorized):
+        return "login"
+    if isinstance(cause, ssl.SSLError):
+        return "tls"
     if isinstance(error, TimedOut) or isinstance(cause, TimeoutError):
         return "silent"
     if isinstance(cause, ConnectionRefusedError):
@@ -116,6 +127,8 @@ class _Look:
     """The observation of one cluster that answers."""
 
     admin: Admin
+    connecting: Callable[[str, int], Connection]
+    properties: Mapping[str, str]
     patience: Patience
     bootstrap: tuple[Reached, ...]
     cluster_id: str | None
@@ -127,7 +140,7 @@ class _Look:
         reachable = [each.broker_id for each in brokers if self._is_right(each)]
         hosts = {} if described is None else {each.broker_id: each.host for each in described.brokers}
         urls = find_pages(self.admin, {broker_id: hosts[broker_id] for broker_id in reachable})
-        pages = read_pages(urls, self.patience.timeout_s)
+        pages = read_pages(urls, self.patience.timeout_s, self.properties)
         lost = [each.broker_id for each in brokers if not each.fenced and not self._is_right(each)]
         if lost:  # any of them may lead or coordinate the objects of the next queries
             self.unobserved.append(f"groups and transactions: broker {', '.join(map(str, lost))} cannot be asked")
@@ -160,7 +173,7 @@ class _Look:
     def _broker(self, broker: BrokerDescription) -> BrokerSeen:
         if broker.fenced:
             return BrokerSeen(broker.broker_id, None, fenced=True)
-        reached = reach(broker.host, broker.port, self.patience.timeout_s)
+        reached = reach(self.connecting, broker.host, broker.port)
         elsewhere = reached.ok and reached.cluster_id == self.cluster_id and self._is_another(broker)
         return BrokerSeen(broker.broker_id, reached, is_somebody_else=elsewhere)
 
@@ -179,7 +192,7 @@ class _Look:
             configuration_keys=["node.id"],
         )
         try:
-            with Connection(broker.host, broker.port, timeout=self.patience.timeout_s) as connection:
+            with self.connecting(broker.host, broker.port) as connection:
                 answer = connection.request(DescribeConfigsRequest(resources=[resource]), DescribeConfigsResponse)
         except ClientError:
             return False
@@ -191,7 +204,7 @@ class _Look:
         for broker_id, url in urls.items():
             before = time.time()
             try:
-                told = read_page(url, self.patience.timeout_s).value("penstock_clock_seconds")
+                told = read_page(url, self.patience.timeout_s, self.properties).value("penstock_clock_seconds")
             except (OSError, ValueError):
                 continue
             if told is not None:
@@ -300,7 +313,7 @@ class _Look:
             if left_s <= 0:
                 break
             time.sleep(min(SAMPLE_S, left_s))
-        generations = _generations(read_pages(urls, self.patience.timeout_s))
+        generations = _generations(read_pages(urls, self.patience.timeout_s, self.properties))
         return tuple(
             GroupSeen(
                 name,

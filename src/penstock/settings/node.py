@@ -77,7 +77,7 @@ class NodeSettings(
         properties = dict(properties)
         settings = _build(properties, properties, _notices(properties))
         check_node(settings)
-        warnings = _check_sasl(settings)
+        warnings = (*_check_sasl(settings), *settings.check_metrics())
         return dataclasses.replace(settings, notices=(*settings.notices, *warnings)) if warnings else settings
 
     def with_dynamic(self, cluster: Mapping[str, str], broker: Mapping[str, str]) -> NodeSettings:

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from penstock.settings.definition import Value, at_least, integer, one_of, string
+from penstock.settings.definition import Type, Value, at_least, integer, one_of, setting, string
 from penstock.settings.listeners import refusal
 
+METRICS_LISTENER_NAME: Final = "METRICS"
+"""For the prefix of TLS settings."""
 _ADDRESS: Final = re.compile(r"(?:\[([0-9a-fA-F:.%]+)\]|([^:\[\]@/]*)):([0-9]{1,5})")
 
 
@@ -36,6 +38,25 @@ class ObservabilitySettings:
         "Kafka's settings.",
         _check_listener,
     )
+    penstock_metrics_protocol: str = string(
+        "http",
+        "https encrypts the metrics endpoint with the key store of ssl.keystore.*, or of "
+        "listener.name.metrics.ssl.keystore.*. An addition to Kafka's settings.",
+        one_of("http", "https"),
+    )
+    penstock_metrics_user: str = string(
+        "",
+        "The user that may read metrics, with penstock.metrics.password, by basic authentication. Without it and "
+        "without a token, everybody who reaches the endpoint may. An addition to Kafka's settings.",
+    )
+    penstock_metrics_password: str | None = setting(
+        Type.PASSWORD, None, "The password of penstock.metrics.user. An addition to Kafka's settings."
+    )
+    penstock_metrics_bearer_token: str | None = setting(
+        Type.PASSWORD,
+        None,
+        "The token with which metrics may be read, by bearer authentication. An addition to Kafka's settings.",
+    )
     penstock_metrics_max_series: int = integer(
         20_000,
         "The maximum number of partitions of logs, and of groups, with metrics of their own. Metrics of further "
@@ -58,6 +79,15 @@ class ObservabilitySettings:
         "penstock_audit_events_dropped_total. An addition to Kafka's settings.",
         at_least(1),
     )
+
+    def check_metrics(self) -> tuple[str, ...]:
+        """Returns warnings; KafkaError(INVALID_CONFIG) for a user without a password, or the reverse."""
+        if bool(self.penstock_metrics_user) != bool(self.penstock_metrics_password):
+            raise refusal("penstock.metrics.user and penstock.metrics.password belong together: set both")
+        is_secret = self.penstock_metrics_user or self.penstock_metrics_bearer_token is not None
+        if is_secret and self.metrics_endpoint is not None and self.penstock_metrics_protocol == "http":
+            return ("the metrics endpoint asks for a secret without encryption: set penstock.metrics.protocol=https",)
+        return ()
 
     @cached_property
     def metrics_endpoint(self) -> tuple[str, int] | None:

@@ -21,13 +21,23 @@ from types import TracebackType
 from penstock.client.wire.admin import Admin
 from penstock.testing.clusters import RunningCluster, start_cluster
 from penstock.testing.nodes import RunningNode
+from penstock.testing.users import ADMIN, MECHANISM, Security
 
 HEAL_S = 60.0
 
 
 class Cluster:
-    def __init__(self, brokers: int = 3, *, properties: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        brokers: int = 3,
+        *,
+        properties: Mapping[str, str] | None = None,
+        users: Mapping[str, str] | None = None,
+    ) -> None:
         """`properties`: settings by Kafka's names, for every node.
+
+        `users`: passwords by name. With users, every listener has TLS and asks for a password; clients get their
+        settings from `client_properties` or `client_file`, and ACLs apply to resources for which the test creates some.
 
         One broker is its own controller; several have three separate controllers, so that any number of brokers may
         die.
@@ -36,6 +46,8 @@ class Cluster:
             raise ValueError(f"a cluster has at least one broker, not {brokers}")
         self._size = brokers
         self._properties = dict(properties or {})
+        self._users = None if users is None else dict(users)
+        self._security: Security | None = None
         self._life = contextlib.ExitStack()
         self._running: RunningCluster | None = None
         self._paused: set[int] = set()
@@ -44,11 +56,22 @@ class Cluster:
     def __enter__(self) -> Cluster:
         with self._life as life:
             directory = life.enter_context(tempfile.TemporaryDirectory(prefix="penstock-"))
+            self._security = Security(directory, self._users) if self._users is not None else None
+            properties = {**(self._security.node_properties if self._security else {}), **self._properties}
             self._running = life.enter_context(
-                start_cluster(directory, brokers=self._size, properties=self._properties)
+                start_cluster(
+                    directory, brokers=self._size, properties=properties, client_options=self.client_properties()
+                )
             )
+            self._create_users()
             self._life = life.pop_all()
         return self
+
+    def _create_users(self) -> None:
+        if self._security is not None and self._security.users:
+            with self.admin() as admin:
+                for name, password in self._security.users.items():
+                    admin.users.set_password(name, password, mechanism=MECHANISM)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -66,6 +89,19 @@ class Cluster:
     def bootstrap(self) -> str:
         """The addresses of all brokers, for `bootstrap.servers`."""
         return self._cluster.bootstrap
+
+    def client_properties(self, user: str = ADMIN) -> dict[str, str]:
+        """Security settings of a user's client by Kafka's names; empty for a cluster without users.
+
+        `Admin` and `penstock.arrow` take them as `options`, `Producer` and `Consumer` as `settings`.
+        """
+        return {} if self._security is None else self._security.client_properties(user)
+
+    def client_file(self, user: str = ADMIN) -> str:
+        """The path of a file with the address and these settings: for `--command-config`, or `Producer(f"@{path}")`."""
+        if self._security is None:
+            raise RuntimeError("the cluster has no users: Cluster(users={...})")
+        return self._security.write_client_file(user, self.bootstrap)
 
     @property
     def broker_ids(self) -> list[int]:
@@ -139,8 +175,9 @@ class Cluster:
         return self._cluster.leader_of(topic, partition).node_id
 
     def admin(self) -> Admin:
-        """Return an Admin for everything else; the caller closes it."""
-        return Admin(",".join(broker.bootstrap for broker in self._cluster.brokers if broker.running))
+        """Return an Admin for everything else, of the user `admin`; the caller closes it."""
+        addresses = ",".join(broker.bootstrap for broker in self._cluster.brokers if broker.running)
+        return Admin(addresses, options=self.client_properties())
 
     def log_text(self, broker_id: int) -> str:
         """Return the log of a broker."""

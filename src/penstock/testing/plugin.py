@@ -9,6 +9,9 @@ the tests of the process, and ends with it. After each test its changes are undo
 paused run again. `penstock_topic` is a topic for this test only. Override `penstock_properties` in a conftest.py to
 give the brokers settings by Kafka's names.
 
+A test that is marked `@pytest.mark.penstock_users(alice="password")` gets brokers of its own, with TLS, passwords and
+ACLs: `penstock_cluster.client_properties("alice")`. Override `penstock_users` to secure the shared brokers instead.
+
 `penstock_pipeline` tests data pipelines, on Spark and without a broker: `penstock_pipeline("orders.yaml").check()` runs
 the tests in the file, and `run` returns the output for given rows. Override `penstock_spark` to provide a session.
 
@@ -42,33 +45,55 @@ def penstock_properties() -> Mapping[str, str]:
 
 
 @pytest.fixture(scope="session")
-def _penstock_session_broker(penstock_properties: Mapping[str, str]) -> Iterator[Cluster]:
+def penstock_users() -> Mapping[str, str] | None:
+    """Passwords by user; override it to give all brokers TLS, passwords and ACLs."""
+    return None
+
+
+@pytest.fixture(scope="session")
+def _penstock_session_broker(
+    penstock_properties: Mapping[str, str], penstock_users: Mapping[str, str] | None
+) -> Iterator[Cluster]:
     from penstock.testing.cluster import Cluster
 
-    with Cluster(brokers=1, properties=penstock_properties) as cluster:
+    with Cluster(brokers=1, properties=penstock_properties, users=penstock_users) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
-def _penstock_session_cluster(penstock_properties: Mapping[str, str]) -> Iterator[Cluster]:
+def _penstock_session_cluster(
+    penstock_properties: Mapping[str, str], penstock_users: Mapping[str, str] | None
+) -> Iterator[Cluster]:
     from penstock.testing.cluster import Cluster
 
-    with Cluster(brokers=CLUSTER_SIZE, properties=penstock_properties) as cluster:
+    with Cluster(brokers=CLUSTER_SIZE, properties=penstock_properties, users=penstock_users) as cluster:
         yield cluster
 
 
 @pytest.fixture
-def penstock_broker(_penstock_session_broker: Cluster) -> Iterator[Cluster]:
+def penstock_broker(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """A real broker, shared by all tests: `penstock_broker.bootstrap`."""
-    yield _penstock_session_broker
-    _penstock_session_broker.heal()
+    yield from _brokers(request, 1, "_penstock_session_broker")
 
 
 @pytest.fixture
-def penstock_cluster(_penstock_session_cluster: Cluster) -> Iterator[Cluster]:
+def penstock_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """Three real brokers, shared by all tests: `penstock_cluster.kill(penstock_cluster.leader_of("orders"))`."""
-    yield _penstock_session_cluster
-    _penstock_session_cluster.heal()
+    yield from _brokers(request, CLUSTER_SIZE, "_penstock_session_cluster")
+
+
+def _brokers(request: pytest.FixtureRequest, count: int, shared: str) -> Iterator[Cluster]:
+    marker = request.node.get_closest_marker("penstock_users")
+    if marker is not None:
+        from penstock.testing.cluster import Cluster
+
+        properties: Mapping[str, str] = request.getfixturevalue("penstock_properties")
+        with Cluster(brokers=count, properties=properties, users=marker.kwargs) as own:
+            yield own
+        return
+    cluster: Cluster = request.getfixturevalue(shared)
+    yield cluster
+    cluster.heal()
 
 
 @pytest.fixture
@@ -122,6 +147,9 @@ def _topic_name(test: str) -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "penstock_users(NAME=PASSWORD, ...): brokers for this test only, with TLS, passwords and ACLs"
+    )
     config.addinivalue_line(
         "markers", "penstock_topic(partitions, replicas, configs): how the topic of `penstock_topic` is created"
     )

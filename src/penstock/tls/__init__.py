@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import logging
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.settings.tls import TlsSettings
 
 if TYPE_CHECKING:
-    from penstock.tls.contexts import TlsContexts
+    from penstock.tls.contexts import PemStores, TlsContexts
 
 logger = logging.getLogger("penstock.tls")
 
@@ -38,15 +40,31 @@ def open_contexts(settings: TlsSettings, purpose: str, *, accepts: bool = True) 
 
 def open_client_context(settings: TlsSettings) -> ssl.SSLContext:
     """The context of a client. KafkaError(INVALID_CONFIG) if the stores cannot be used."""
-    try:
+    with _refusals():
         from penstock.tls.contexts import client_context
+
+        return client_context(settings)
+
+
+def open_pem_stores(settings: TlsSettings) -> PemStores:
+    """The stores of a client as PEM. KafkaError(INVALID_CONFIG) if they cannot be used."""
+    with _refusals():
+        from penstock.tls.contexts import pem_stores
+
+        return pem_stores(settings)
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """KafkaError(INVALID_CONFIG) for stores that cannot be used, and where the extra is missing."""
+    try:
         from penstock.tls.stores import StoreError
     except ImportError as error:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG, "TLS needs the extra `security` (pip install 'penstock[security]')"
         ) from error
     try:
-        return client_context(settings)
+        yield
     except (StoreError, ValueError) as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 

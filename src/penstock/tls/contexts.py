@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, NoEncryption, PrivateFormat
 
 from penstock.security.principal import ANONYMOUS, Principal
 from penstock.settings.tls import TlsSettings
@@ -119,6 +119,31 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
     return _connecting(settings, _key_pair(settings), _trusted(settings))
 
 
+class PemStores(NamedTuple):
+    """The stores of a client as PEM, for a library that reads nothing else. None: not set."""
+
+    authorities: str | None
+    key: str | None
+    chain: str | None
+
+    def __repr__(self) -> str:
+        return "PemStores(values hidden)"
+
+
+def pem_stores(settings: TlsSettings) -> PemStores:
+    """The key is not encrypted. StoreError if the stores cannot be used."""
+    trusted, pair = _trusted(settings), _key_pair(settings)
+    authorities = None if trusted is None else _pem_of(trusted)
+    if pair is None:
+        return PemStores(authorities, None, None)
+    key = pair.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    return PemStores(authorities, key, _pem_of(pair.chain))
+
+
+def _pem_of(certificates: Trusted) -> str:
+    return "".join(each.public_bytes(Encoding.PEM).decode() for each in certificates)
+
+
 def _configure(context: ssl.SSLContext, settings: TlsSettings, pair: KeyPair | None, trusted: Trusted | None) -> None:
     versions = [_VERSIONS[name] for name in settings.ssl_enabled_protocols]
     context.minimum_version, context.maximum_version = min(versions), max(versions)
@@ -132,7 +157,7 @@ def _configure(context: ssl.SSLContext, settings: TlsSettings, pair: KeyPair | N
             ssl.Purpose.CLIENT_AUTH if context.protocol is ssl.PROTOCOL_TLS_SERVER else ssl.Purpose.SERVER_AUTH
         )
     else:
-        context.load_verify_locations(cadata="".join(each.public_bytes(Encoding.PEM).decode() for each in trusted))
+        context.load_verify_locations(cadata=_pem_of(trusted))
 
 
 def _load(context: ssl.SSLContext, pair: KeyPair) -> None:

@@ -72,7 +72,12 @@ def test_what_is_heeded() -> None:
         ({"sinkNames": '["a"]', "sinkId": "a"}, "is for streaming queries, exactly-once, without a sinkId"),
         ({"sinkNames": '["a"]', "deliveryGuarantee": "at-least-once"}, "is for streaming queries, exactly-once"),
         ({"kafka.transactional.id": "x"}, "transactional.id cannot be set: transactional ids come from sinkId"),
-        ({"kafka.sasl.password": "secret"}, r"kafka.sasl.password=\.\.\.: this sink speaks PLAINTEXT only"),
+        ({"kafka.sasl.password": "x"}, "kafka.sasl.password is a secret, and Spark shows options in plans"),
+        ({"kafka.bootstrap.servers": "@a", "kafka.penstock.config": "b"}, "both refer to client settings"),
+        (
+            {"kafka.bootstrap.servers": "h:1@?ssl.key.password=x"},
+            "kafka.bootstrap.servers: ssl.key.password is a secret",
+        ),
         ({"kafka.acks": "1"}, "kafka.acks='1': rows count as written when all replicas have them"),
         ({"kafka.enable.idempotence": "false"}, "enable.idempotence cannot be turned off"),
         ({"kafka.compression.type": "rar"}, "compression.type='rar' is not one of none, gzip"),

@@ -73,13 +73,30 @@ def test_everybody_is_back(penstock_cluster):
 def test_settings(penstock_broker, penstock_topic):
     with pytest.raises(RuntimeError, match="MSG_SIZE_TOO_LARGE"):
         produce(penstock_broker.bootstrap, penstock_topic, b"x" * 10000)
+
+
+@pytest.mark.penstock_users(alice='a "password"', eve="hers")
+def test_users(penstock_broker, penstock_topic):
+    from penstock import Acl, Admin, Consumer, Producer
+    from penstock.client.errors import NotAuthorized
+
+    with penstock_broker.admin() as admin:
+        admin.acls.create(
+            [Acl(principal="User:alice", operation="ALL", resource_type="TOPIC", resource=penstock_topic)]
+        )
+    with Producer(penstock_broker.bootstrap, settings=penstock_broker.client_properties("alice")) as producer:
+        producer.send(penstock_topic, b"hers")
+    with Consumer(f"@{penstock_broker.client_file('alice')}", penstock_topic, start="earliest") as consumer:
+        assert next(iter(consumer)).value == b"hers"
+    with pytest.raises(NotAuthorized):
+        Producer(f"@{penstock_broker.client_file('eve')}").send(penstock_topic, b"x")
 """
 
 
 def test_fixtures(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(APPLICATION_TESTS)
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
-    result.assert_outcomes(passed=7)
+    result.assert_outcomes(passed=8)
 
 
 def test_loading_the_plugin_is_cheap(pytester: pytest.Pytester) -> None:

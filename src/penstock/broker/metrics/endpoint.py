@@ -14,6 +14,7 @@ from typing import Final, cast
 
 from penstock.broker.metrics.exposition import CONTENT_TYPE
 from penstock.broker.metrics.loop_lag import LoopLag
+from penstock.broker.metrics.protection import Protection
 from penstock.broker.net.latency import Latency
 from penstock.model.errors import ErrorCode, KafkaError
 
@@ -28,6 +29,7 @@ RESPONSE_S: Final = 15.0
 _REASONS: Final = {
     200: "OK",
     400: "Bad Request",
+    401: "Unauthorized",
     404: "Not Found",
     405: "Method Not Allowed",
     431: "Request Header Fields Too Large",
@@ -43,8 +45,10 @@ class MetricsEndpoint:
         loop: asyncio.AbstractEventLoop,
         loop_lag: Latency,
         collect: Callable[[], Coroutine[object, object, bytes]],
+        protection: Protection,
     ) -> None:
         self._address = address
+        self.protection = protection
         self._loop = loop
         self._collect = collect
         self._server: asyncio.Server | None = None
@@ -59,7 +63,13 @@ class MetricsEndpoint:
         host, port = self._address
         loop = self._loop
         try:
-            self._server = await loop.create_server(lambda: HttpConnection(self, loop), host or None, port)
+            self._server = await loop.create_server(
+                lambda: HttpConnection(self, loop),
+                host or None,
+                port,
+                ssl=self.protection.context,
+                ssl_handshake_timeout=REQUEST_S if self.protection.uses_tls else None,
+            )
         except OSError as error:
             where = f"{host or '*'}:{port}"
             raise KafkaError(
@@ -69,7 +79,7 @@ class MetricsEndpoint:
         self.port = self._server.sockets[0].getsockname()[1]
         self._lag.start()
         shown = f"[{host}]" if ":" in host else host or "*"
-        logger.info("metrics at http://%s:%d%s", shown, self.port, PATH)
+        logger.info("metrics at http%s://%s:%d%s", "s" if self.protection.uses_tls else "", shown, self.port, PATH)
 
     async def close(self) -> None:
         self._lag.close()
@@ -128,10 +138,10 @@ class HttpConnection(asyncio.Protocol):
         if end > HEAD_BYTES_MAX or end < 0:
             self._answer(431, "the head of a request has at most 8 KiB\n")
             return
-        self._respond(bytes(self._head[: self._head.find(b"\r\n")]))
+        self._respond(bytes(self._head[:end]))
 
-    def _respond(self, line: bytes) -> None:
-        parts = line.split(b" ")
+    def _respond(self, head: bytes) -> None:
+        parts = head.partition(b"\r\n")[0].split(b" ")
         if len(parts) != 3 or not parts[2].startswith(b"HTTP/1."):
             self._answer(400, "this is the metrics endpoint of a node, and speaks HTTP/1.1\n")
             return
@@ -139,6 +149,8 @@ class HttpConnection(asyncio.Protocol):
         self._with_body = method != b"HEAD"
         if method not in (b"GET", b"HEAD"):
             self._answer(405, "GET it\n")
+        elif not self._endpoint.protection.allows(head):
+            self._answer(401, "the metrics of this node need a password or a token\n")
         elif target.split(b"?")[0] == PATH.encode():
             self._is_answering = True
             self._set_deadline(RESPONSE_S)
@@ -163,11 +175,16 @@ class HttpConnection(asyncio.Protocol):
             return
         head = (
             f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {content_type}\r\n"
-            f"Content-Length: {len(body)}\r\nConnection: close\r\n{_allow(status)}\r\n"
+            f"Content-Length: {len(body)}\r\nConnection: close\r\n{self._more_headers(status)}\r\n"
         )
         self._transport.write(head.encode() + (body if self._with_body else b""))
         self._set_deadline(RESPONSE_S)
         self._transport.close()  # after the write completes
+
+    def _more_headers(self, status: int) -> str:
+        if status == 401:
+            return self._endpoint.protection.challenge
+        return "Allow: GET, HEAD\r\n" if status == 405 else ""
 
     def _set_deadline(self, seconds: float) -> None:
         if self._deadline is not None:
@@ -177,7 +194,3 @@ class HttpConnection(asyncio.Protocol):
     def abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()
-
-
-def _allow(status: int) -> str:
-    return "Allow: GET, HEAD\r\n" if status == 405 else ""

@@ -105,7 +105,9 @@ class ConsumerBase(Generic[K, V]):
             },
             self._trouble,
         )
-        self._reading = Reading(self._client, lambda topic: self._partition_count(topic) is not None)
+        self._reading = Reading(
+            self._client, lambda topic: self._partition_count(topic) is not None, in_group=group is not None
+        )
         self._rebalances = Rebalances(
             self._reading, (on_assigned, on_revoked, on_lost), self._before_revoked, incremental=incremental
         )

@@ -33,8 +33,10 @@ _NO_ERRORS = frozenset({KafkaError._PARTITION_EOF})
 
 
 class Reading:
-    def __init__(self, client: Any, exists: Callable[[str], bool]) -> None:
+    def __init__(self, client: Any, exists: Callable[[str], bool], *, in_group: bool = True) -> None:
         self._client = client
+        # librdkafka looks for the coordinator of a group even if it reads without one.
+        self._no_errors = _NO_ERRORS if in_group else _NO_ERRORS | {KafkaError.GROUP_AUTHORIZATION_FAILED}
         self._exists = exists
         self.unread: deque[Message] = deque()
         self._handed: Sequence[Message] = ()
@@ -67,7 +69,7 @@ class Reading:
         found = []
         for message in messages:
             error = message.error()
-            if error is None or error.code() in _NO_ERRORS:
+            if error is None or error.code() in self._no_errors:
                 continue
             if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART and self._exists(str(message.topic())):
                 continue  # not known to every broker yet

@@ -19,7 +19,9 @@ from typing import Any, Protocol
 from confluent_kafka import KafkaError, KafkaException
 
 from penstock.client import errors
+from penstock.client.access import open_access
 from penstock.client.librdkafka import properties
+from penstock.client.librdkafka.security import settings_of, with_librdkafka_names
 from penstock.client.wire.cluster import parse_bootstrap
 
 logger = logging.getLogger("penstock.librdkafka")
@@ -114,7 +116,7 @@ def ask_partitions(client: Any, topic: str, seconds: float, trouble: Trouble) ->
 
 
 def checked(settings: Mapping[str, Any], *, producer: bool) -> dict[str, Any]:
-    """Return the settings if all of them apply to this client.
+    """Return the settings, by librdkafka's names, if all of them apply to this client.
 
     A name that is not in our list is left to librdkafka, which may be newer than the list.
     """
@@ -125,13 +127,21 @@ def checked(settings: Mapping[str, Any], *, producer: bool) -> dict[str, Any]:
         if name in other and name not in mine:
             who = "consumer" if producer else "producer"
             raise errors.BadSetting(f"{name} is a setting of a {who}, and would be ignored here")
-    return dict(settings)
+    return with_librdkafka_names(settings)
 
 
 def create(make: Callable[[dict[str, Any]], Any], bootstrap: str, settings: Mapping[str, Any], trouble: Trouble) -> Any:
     """Create a confluent-kafka client; a refused setting is a BadSetting that names the closest known setting."""
-    parse_bootstrap(bootstrap)
-    given = {"bootstrap.servers": bootstrap, "client.id": "penstock", "error_cb": trouble, "logger": logger, **settings}
+    access = open_access(bootstrap)
+    parse_bootstrap(access.bootstrap)
+    given = {
+        "bootstrap.servers": access.bootstrap,
+        "client.id": "penstock",
+        "error_cb": trouble,
+        "logger": logger,
+        **settings_of(access),
+        **settings,
+    }
     try:
         return make(given)
     except (KafkaException, ValueError, TypeError) as error:

@@ -43,7 +43,7 @@ BOTH = _names(
     statistics.interval.ms stats_cb throttle_cb
     topic.blacklist topic.metadata.propagation.max.ms topic.metadata.refresh.fast.cnt
     topic.metadata.refresh.fast.interval.ms topic.metadata.refresh.interval.ms topic.metadata.refresh.sparse
-    logger
+    logger oauth_cb
     """
 )
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from typing import TypeVar
 
+from penstock.client.access import open_access
 from penstock.client.errors import ClientError, NotAuthorized, TimedOut, Unreachable, raise_for
 from penstock.client.wire.closing import Closing
 from penstock.client.wire.connection import DEFAULT_TIMEOUT_S, Connection
@@ -78,11 +79,12 @@ class Cluster(Closing):
     def __init__(
         self, bootstrap: str, *, timeout: float = DEFAULT_TIMEOUT_S, options: Mapping[str, str] | None = None
     ) -> None:
-        """`options`: security settings by Kafka's names (`security.protocol`, `sasl.mechanism`, ...)."""
-        self.bootstrap = parse_bootstrap(bootstrap)
+        """`bootstrap` may refer to settings (see `client.access`), which `options`, by Kafka's names, override."""
+        access = open_access(bootstrap, options)
+        self.bootstrap = parse_bootstrap(access.bootstrap)
         self.timeout = timeout
-        self.tls = tls_from(options or {})
-        self.login = login_from(options or {})
+        self.tls = tls_from(access.properties)
+        self.login = login_from(access.properties)
         self._any: Connection | None = None
         self._brokers: dict[int, Connection] = {}
 

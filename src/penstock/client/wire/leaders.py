@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
@@ -65,8 +65,10 @@ class LedTopic:
 
 
 class Leaders(Closing):
-    def __init__(self, bootstrap: str, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
-        self.cluster = Cluster(bootstrap, timeout=timeout)
+    def __init__(
+        self, bootstrap: str, *, timeout: float = DEFAULT_TIMEOUT_S, options: Mapping[str, str] | None = None
+    ) -> None:
+        self.cluster = Cluster(bootstrap, timeout=timeout, options=options)
         self.topics: dict[str, LedTopic] = {}
         self.names: dict[Uuid, str] = {}
         self._addresses: dict[int, tuple[str, int]] = {}

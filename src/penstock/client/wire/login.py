@@ -62,11 +62,12 @@ def login_from(options: Mapping[str, str]) -> Login | None:
         raise ClientError(f"security.protocol={protocol} needs sasl.mechanism, one of {', '.join(MECHANISMS)}")
     if mechanism == "OAUTHBEARER":
         return _bearer_login(options)
-    user, password, by_token = _password(options, mechanism)
+    user, password, by_token = password_of(options, mechanism)
     return password_login(mechanism, user, password, _nonce, by_token=by_token)
 
 
-def _password(options: Mapping[str, str], mechanism: str) -> tuple[str, str, bool]:
+def password_of(options: Mapping[str, str], mechanism: str) -> tuple[str, str, bool]:
+    """User, password, and whether they are those of a delegation token."""
     text = options.get("sasl.jaas.config")
     if text is None:
         user, password = options.get("sasl.username"), options.get("sasl.password")
@@ -86,17 +87,21 @@ def _password(options: Mapping[str, str], mechanism: str) -> tuple[str, str, boo
 
 
 def _bearer_login(options: Mapping[str, str]) -> OAuthBearerLogin:
-    url = options.get("sasl.oauthbearer.token.endpoint.url", "")
-    parts = urllib.parse.urlsplit(url)
-    if parts.scheme != "file":
+    path = token_path(options)
+    if path is None:
         raise ClientError(
             "sasl.mechanism=OAUTHBEARER needs sasl.oauthbearer.token.endpoint.url=file:///..., the file with the token"
         )
-    path = urllib.request.url2pathname(parts.path)
-    return OAuthBearerLogin(lambda: _read_token(path))
+    return OAuthBearerLogin(lambda: read_token(path))
 
 
-def _read_token(path: str) -> str:
+def token_path(options: Mapping[str, str]) -> str | None:
+    """The file with the token of OAUTHBEARER; None if the token comes from elsewhere."""
+    parts = urllib.parse.urlsplit(options.get("sasl.oauthbearer.token.endpoint.url", ""))
+    return urllib.request.url2pathname(parts.path) if parts.scheme == "file" else None
+
+
+def read_token(path: str) -> str:
     try:
         with open(path, encoding="ascii") as file:
             return file.read(TOKEN_BYTES_MAX).strip()

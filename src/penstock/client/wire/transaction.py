@@ -17,7 +17,7 @@ identity, may end the transaction (`resume`).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TypeVar
@@ -124,15 +124,17 @@ class Transaction:
         request_timeout: float = DEFAULT_TIMEOUT_S,
         identity: ProducerIdentity | None = None,
         cluster: Cluster | None = None,
+        options: Mapping[str, str] | None = None,
     ) -> None:
         """Brokers abort it after `transaction_timeout_ms`; `timeout` limits the search for a coordinator.
 
-        Many transactions can share the connections of one `cluster`, which stays open.
+        Many transactions can share the connections of one `cluster`, which stays open. `options`: security settings by
+        Kafka's names.
         """
         self.transactional_id = transactional_id
         self._timeout_ms = transaction_timeout_ms
         self._timeout = timeout
-        self._cluster = cluster or Cluster(bootstrap, timeout=request_timeout)
+        self._cluster = cluster or Cluster(bootstrap, timeout=request_timeout, options=options)
         self._borrowed = cluster is not None
         self._coordinator_id: int | None = None
         self._partitions: set[TopicPartition] = set()
@@ -148,11 +150,18 @@ class Transaction:
 
     @classmethod
     def resume(
-        cls, bootstrap: str, transactional_id: str, producer_id: int, producer_epoch: int, *, timeout: float = 60.0
+        cls,
+        bootstrap: str,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        timeout: float = 60.0,
+        options: Mapping[str, str] | None = None,
     ) -> Transaction:
         """Return the open transaction of another process, to end it; this fences no one."""
         identity = ProducerIdentity(producer_id, producer_epoch)
-        return cls(bootstrap, transactional_id, identity=identity, timeout=timeout)
+        return cls(bootstrap, transactional_id, identity=identity, timeout=timeout, options=options)
 
     def __enter__(self) -> Transaction:
         return self

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 
+from penstock.client.access import is_setting_of_clients, parse_reference
+from penstock.client.errors import ClientError
 from penstock.pipelines.check import codecs, given_rows, sql_checks, stream_checks, written_rows
 from penstock.pipelines.check.analysis import Analysis, Finding, Table, analyse, session_rules
 from penstock.pipelines.check.column_types import with_types
@@ -85,6 +87,7 @@ class _Check:
         yield from self._sharing()
         yield from self._queries()
         yield from _bootstrap(pipeline.bootstrap, ("bootstrap",))
+        yield from _client(pipeline)
         yield from stream_checks.of_watermarks(pipeline, self._analysis)
         yield from given_rows.findings(pipeline, self._analysis, self._directory, self._broken)
         yield from self._unused()
@@ -428,6 +431,16 @@ def _bootstrap(text: str, path: Path) -> Iterator[Finding]:
     problem = bootstrap_problem(text)
     if problem is not None:
         yield Finding(problem[0], path, problem[1])
+
+
+def _client(pipeline: Pipeline) -> Iterator[Finding]:
+    try:
+        parse_reference(pipeline.cluster)
+        for name in pipeline.client:
+            if not is_setting_of_clients(name):
+                yield Finding(f"clients have no security setting {name}", ("client", name), at_key=True)
+    except ClientError as error:
+        yield Finding(str(error), ("client",) if pipeline.client else ("bootstrap",))
 
 
 def _repeated(table: Table, chosen: tuple[str, ...], path: Path) -> Iterator[Finding]:

@@ -68,7 +68,7 @@ def against_checkpoints(loaded: Loaded, read: ReadNote) -> Iterator[Comparison]:
     analysis = analyse(pipeline, directory)
     for name, query in plan(pipeline, analysis).items():
         before = _shape(read(f"{checkpoint_of(pipeline, directory, name)}/{NOTE}"))
-        after = shape_of(pipeline, analysis, query, directory, pipeline.bootstrap)
+        after = shape_of(pipeline, analysis, query, directory, pipeline.cluster)
         yield Comparison(name, compare(before, after, name) if before is not None else [], before is not None)
 
 

@@ -13,7 +13,7 @@ from penstock.pipelines.engine.tables import Tables, read_table
 from penstock.pipelines.sinks.hadoop_files import Files
 from penstock.pipelines.spec.model import FormatSource, Pipeline, Source, TopicSource
 from penstock.pipelines.spec.paths import resolve
-from penstock.pipelines.spec.secrets import plain
+from penstock.pipelines.spec.secrets import plain, plain_of_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -74,7 +74,7 @@ class Sources:
             options["subscribePattern"] = source.topic_pattern
         if source.max_records is not None:
             options["maxOffsetsPerTrigger"] = str(source.max_records)
-        return {**options, **plain(source.options)}
+        return {**options, **plain_of_topic(source.options)}
 
 
 def _without_headers(records: DataFrame) -> DataFrame:

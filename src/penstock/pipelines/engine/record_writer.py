@@ -16,7 +16,7 @@ from penstock.pipelines.check.routes import TopicWrite
 from penstock.pipelines.engine.one_scan import OUTPUT
 from penstock.pipelines.engine.prepared import Prepared
 from penstock.pipelines.spec.model import Pipeline
-from penstock.pipelines.spec.secrets import plain
+from penstock.pipelines.spec.secrets import plain_of_topic
 from penstock.spark.sink.naming import sink_id
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class RecordWriter:
         return {
             "kafka.bootstrap.servers": self._bootstrap,
             "deliveryGuarantee": write.delivery,
-            **plain(write.options),
+            **plain_of_topic(write.options),
         }
 
 

@@ -98,7 +98,7 @@ class Runner:
         logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
         self.loaded = loaded
         self.session = session
-        self.bootstrap = bootstrap or loaded.pipeline.bootstrap
+        self.bootstrap = bootstrap or loaded.pipeline.cluster
         self.analysis = analyse(loaded.pipeline, loaded.directory)
         planned = plan(loaded.pipeline, self.analysis)
         self.queries = {name: query for name, query in planned.items() if not only or name in only}

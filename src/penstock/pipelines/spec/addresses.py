@@ -1,4 +1,4 @@
-"""Checks addresses of brokers: `host:port`, separated by commas."""
+"""Checks addresses of brokers: `host:port`, separated by commas, and perhaps a reference to settings: `@prod`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ _EXAMPLE = "write host:port, such as kafka-1:9092"
 
 def bootstrap_problem(text: str) -> tuple[str, int] | None:
     """What is wrong, and where in the text; None if nothing is."""
+    text, at, _ = text.partition("@")
+    if at and not text.strip():
+        return None  # the addresses are where the settings are
     index = 0
     for each in text.split(","):
         address = each.strip()

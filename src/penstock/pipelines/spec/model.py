@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from penstock.client.access import with_settings
 from penstock.pipelines.spec.durations import Duration
 from penstock.pipelines.spec.secrets import Secret
 
@@ -285,7 +286,10 @@ class Pipeline:
     environments: dict[str, Any] = field(default_factory=dict)
     """What differs: `parameters`, and any other fields of this file, merged over it by --env."""
     bootstrap: str = DEFAULT_BOOTSTRAP
-    """Brokers of the cluster."""
+    """Brokers of the cluster; or a profile with its brokers and settings: `"@prod"`."""
+    client: Options = field(default_factory=dict)
+    """Settings of the cluster's clients by Kafka's names: `security.protocol`, `sasl.mechanism`, ... A secret is a
+    reference: `sasl.password: ${secret:env:NAME}`."""
     checkpoints: str = "checkpoints"
     """Any path that Hadoop knows; a relative one is beside this file. A query's is `<checkpoints>/<name>/<query>`."""
     trigger: Duration | None = None
@@ -299,6 +303,16 @@ class Pipeline:
     spark: dict[str, str] = field(default_factory=dict)
     """Settings of the Spark session."""
     tests: tuple[PipelineTest, ...] = ()
+
+    @property
+    def cluster(self) -> str:
+        """The brokers with the settings of their clients; ClientError if a secret among these is no reference."""
+        return self.at(self.bootstrap)
+
+    def at(self, bootstrap: str) -> str:
+        """Other brokers with the same settings of clients, unless the text refers to settings of its own."""
+        settings = {name: str(value) for name, value in self.client.items()}
+        return bootstrap if "@" in bootstrap and bootstrap != self.bootstrap else with_settings(bootstrap, settings)
 
     @property
     def dead_letter_topic(self) -> str:

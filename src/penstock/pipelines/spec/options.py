@@ -147,7 +147,7 @@ max.poll.records metadata.recovery.strategy metadata.recovery.rebootstrap.trigge
 metrics.num.samples metrics.recording.level metrics.sample.window.ms partition.assignment.strategy receive.buffer.bytes
 reconnect.backoff.max.ms reconnect.backoff.ms retry.backoff.max.ms retry.backoff.ms send.buffer.bytes session.timeout.ms
 socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms auto.offset.reset check.crcs client.rack
-enable.auto.commit interceptor.classes key.deserializer value.deserializer
+enable.auto.commit interceptor.classes key.deserializer value.deserializer penstock.config
 """)
 PRODUCER_SETTINGS = _words("""
 acks batch.size bootstrap.servers compression.type delivery.timeout.ms enable.idempotence request.timeout.ms
@@ -159,7 +159,7 @@ metrics.recording.level metrics.sample.window.ms receive.buffer.bytes reconnect.
 retries retry.backoff.max.ms retry.backoff.ms send.buffer.bytes socket.connection.setup.timeout.max.ms
 socket.connection.setup.timeout.ms interceptor.classes key.serializer value.serializer partitioner.class
 partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms partitioner.ignore.keys
-transaction.two.phase.commit.enable transactional.id
+transaction.two.phase.commit.enable transactional.id penstock.config
 """)
 SECURITY_PREFIXES = ("kafka.sasl.", "kafka.ssl.", "kafka.security.")
 

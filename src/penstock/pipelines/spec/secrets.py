@@ -4,30 +4,23 @@
       password: ${secret:env:DB_PASSWORD}
       truststore: ${secret:file:/run/secrets/truststore}
 
-A `Secret` is the text with its references. The values are looked up only when the runner passes them to Spark. Revealed
-values are remembered, so that `redacted` can remove them from messages of other software: errors of drivers often quote
-the URL that they could not reach.
+A `Secret` is the text with its references. The values are looked up only when the runner passes them to Spark; those of
+Kafka's clients are never passed to Spark, which shows options in plans: each process looks them up for itself.
 """
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from penstock.client.errors import ClientError
+from penstock.client.secrets import REFERENCE as REFERENCE
+from penstock.client.secrets import SecretMissing as SecretMissing
+from penstock.client.secrets import redacted as redacted
+from penstock.client.secrets import reveal
+from penstock.client.secrets import syntax_error as syntax_error
 
-REFERENCE = re.compile(r"\$\{secret:([^}]*)\}")
-SHOWN_INSTEAD = "***"
-
-_KINDS = ("env", "file")
-_SHORTEST_REDACTED = 4  # shorter ones occur everywhere, and redacting them hides nothing
-_revealed: set[str] = set()
-
-
-class SecretMissing(ClientError):
-    """A reference without a value. The message names the reference; there is no value to show."""
+_OF_CLIENTS = ("kafka.sasl.", "kafka.ssl.", "kafka.security.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +29,7 @@ class Secret:
     """Text with references; `${secret:env:X}` may be part of a longer one, such as a URL."""
 
     def reveal(self, environment: Mapping[str, str] = os.environ) -> str:
-        return REFERENCE.sub(lambda reference: _value(reference[1], environment), self.template)
+        return reveal(self.template, environment)
 
     def check(self, environment: Mapping[str, str] = os.environ) -> None:
         """Check that each reference has a value; SecretMissing if not."""
@@ -46,41 +39,12 @@ class Secret:
         return self.template
 
 
-def syntax_error(template: str) -> str | None:
-    """The error in the references of a text; None if there is none."""
-    for reference in REFERENCE.finditer(template):
-        kind, separator, name = reference[1].partition(":")
-        if kind not in _KINDS or not separator or not name:
-            return f"{reference[0]} is not a secret; write ${{secret:env:NAME}} or ${{secret:file:PATH}}"
-    return None
-
-
-def redacted(text: str) -> str:
-    """Without the values of all secrets that were revealed in this process."""
-    for value in sorted(_revealed, key=len, reverse=True):
-        text = text.replace(value, SHOWN_INSTEAD)
-    return text
-
-
 def plain(options: Mapping[str, str | Secret]) -> dict[str, str]:
     """The options for Spark, revealed. Do not pass the result to anything else."""
     return {name: value.reveal() if isinstance(value, Secret) else value for name, value in options.items()}
 
 
-def _value(reference: str, environment: Mapping[str, str]) -> str:
-    kind, _, name = reference.partition(":")
-    if kind == "env":
-        if name not in environment:
-            raise SecretMissing(f"secret:env:{name}: the environment has no variable {name}")
-        value = environment[name]
-    elif kind == "file":
-        try:
-            with open(name, encoding="utf-8") as file:
-                value = file.read().rstrip("\r\n")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not text in UTF-8"
-            raise SecretMissing(f"secret:file:{name}: {reason}") from None
-    else:
-        raise SecretMissing(f"secret:{kind}: no such kind of secret; there are env and file")
-    _revealed.update(each for each in (value, value.strip()) if len(each) >= _SHORTEST_REDACTED)
-    return value
+def plain_of_topic(options: Mapping[str, str | Secret]) -> dict[str, str]:
+    """The options of a topic's source or sink: those about security stay references."""
+    clients = {name: str(value) for name, value in options.items() if name.lower().startswith(_OF_CLIENTS)}
+    return {**plain({name: value for name, value in options.items() if name not in clients}), **clients}

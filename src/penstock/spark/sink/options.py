@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from penstock.arrow.writing import BATCH_BYTES
 from penstock.records.compression import CODEC_NAMES
 from penstock.spark.source.errors import BadOption
-from penstock.spark.source.kafka_settings import PREFIX, bootstrap_servers, nearest, whole_number
+from penstock.spark.source.kafka_settings import PREFIX, nearest, whole_number
+from penstock.spark.source.security import bootstrap_of, check_security, is_security
 
 OPTIONS = ("topic", "deliveryGuarantee", "sinkId", "sinkNames", "version")
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
@@ -36,7 +37,7 @@ def _names(text: str) -> frozenset[str]:
 _HEEDED = _names(
     """
     acks batch.size bootstrap.servers compression.type delivery.timeout.ms enable.idempotence request.timeout.ms
-    security.protocol transaction.timeout.ms
+    security.protocol transaction.timeout.ms penstock.config
     """
 )
 _CODECS = tuple(name for name in CODEC_NAMES if name != "uncompressed")  # "uncompressed" is valid only for topics
@@ -63,8 +64,6 @@ _REFUSED = {
     "transaction.two.phase.commit.enable": "it is used where brokers allow it",
     "transactional.id": "transactional ids come from sinkId",
 }
-_SECURITY = "this sink speaks PLAINTEXT only; use a plaintext listener, or " + _OTHER_DOOR
-_SECURITY_PREFIXES = ("sasl.", "ssl.", "security.")
 _TIMES = {"request.timeout.ms": 10_000, "delivery.timeout.ms": 120_000}
 
 
@@ -72,7 +71,7 @@ _TIMES = {"request.timeout.ms": 10_000, "delivery.timeout.ms": 120_000}
 class ProducerSettings:
     """The settings of the sink's clients; processes keep connections by them."""
 
-    bootstrap: str
+    bootstrap: str  # with a reference to the security settings, if there are any
     compression: str = "none"
     compression_level: int | None = None
     batch_bytes: int = BATCH_BYTES
@@ -164,7 +163,7 @@ def _version(given: Mapping[str, str], *, streaming: bool) -> int | None:
 def _producer_settings(given: Mapping[str, str], *, exactly_once: bool) -> ProducerSettings:
     for name, value in given.items():
         _check(name, value)
-    bootstrap = bootstrap_servers(given)
+    bootstrap = bootstrap_of(given)
     codec = given.get("compression.type", "none").lower()
     if codec not in _CODECS:
         raise BadOption(f"kafka.compression.type={codec!r} is not one of {', '.join(_CODECS)}")
@@ -187,8 +186,9 @@ def _producer_settings(given: Mapping[str, str], *, exactly_once: bool) -> Produ
 def _check(name: str, value: str) -> None:
     if name in _REFUSED:
         raise BadOption(f"kafka.{name} cannot be set: {_REFUSED[name]}")
-    if name.startswith(_SECURITY_PREFIXES) and not (name == "security.protocol" and value.upper() == "PLAINTEXT"):
-        raise BadOption(f"kafka.{name}={'...' if 'password' in name or 'jaas' in name else value}: {_SECURITY}")
+    if is_security(name):
+        check_security(name, value)
+        return
     if name == "acks" and value not in ("all", "-1"):
         raise BadOption(f"kafka.acks={value!r}: rows count as written when all replicas have them; leave it out")
     if name == "enable.idempotence" and value.lower() != "true":

@@ -1,9 +1,9 @@
 """The `kafka.*` options of the source: Kafka's consumer settings, and what the source does with each.
 
-There are four kinds. The source applies some settings. It accepts and ignores settings for work that it does not do (it
-is in no group, and asks only for records that exist), because they do not change what is read. It refuses settings that
-it cannot apply and that would change what is read or who may read it, with a message that says what to do. All others
-are unknown.
+There are four kinds. The source applies some settings; `security` has those about TLS and logins. It accepts and
+ignores settings for work that it does not do (it is in no group, and asks only for records that exist), because they do
+not change what is read. It refuses settings that it cannot apply and that would change what is read, with a message
+that says what to do. All others are unknown.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from penstock.client.errors import ClientError
-from penstock.client.wire.cluster import parse_bootstrap
 from penstock.client.wire.log_offsets import ISOLATION_LEVELS, READ_UNCOMMITTED
 from penstock.spark.source.errors import BadOption
+from penstock.spark.source.security import bootstrap_of, check_security, is_security
 
 PREFIX = "kafka."
 
@@ -27,7 +26,7 @@ def _names(text: str) -> frozenset[str]:
 _HEEDED = _names(
     """
     bootstrap.servers isolation.level group.id request.timeout.ms default.api.timeout.ms fetch.max.bytes
-    max.partition.fetch.bytes metadata.max.age.ms security.protocol
+    max.partition.fetch.bytes metadata.max.age.ms security.protocol penstock.config
     """
 )
 _NEEDLESS = _names(
@@ -51,8 +50,6 @@ _REFUSED = {
     "key.deserializer": "keys are bytes; cast or decode the column",
     "value.deserializer": "values are bytes; cast or decode the column",
 }
-_SECURITY = "this source speaks PLAINTEXT only; use a plaintext listener, or " + _OTHER_DOOR
-_SECURITY_PREFIXES = ("sasl.", "ssl.", "security.")
 
 _TIMES = {"request.timeout.ms": 10_000, "default.api.timeout.ms": 60_000, "metadata.max.age.ms": 1000}
 _SIZES = {"fetch.max.bytes": 50 * 1024 * 1024, "max.partition.fetch.bytes": 8 * 1024 * 1024}
@@ -63,6 +60,7 @@ class KafkaSettings:
     """The settings of the source's clients."""
 
     bootstrap: str
+    """With a reference to the security settings, if there are any."""
     isolation: int = READ_UNCOMMITTED  # Kafka's default, and so Spark's
     group_id: str | None = None
     request_timeout: float = _TIMES["request.timeout.ms"] / 1000
@@ -79,7 +77,7 @@ def kafka_settings(given: Mapping[str, str]) -> KafkaSettings:
     """`given` has the settings without their prefix, in lower case."""
     for name, value in given.items():
         _check(name, value)
-    bootstrap = bootstrap_servers(given)
+    bootstrap = bootstrap_of(given)
     level = given.get("isolation.level", "read_uncommitted").lower()
     if level not in ISOLATION_LEVELS:
         raise BadOption(f"kafka.isolation.level={level!r} is not one of {', '.join(ISOLATION_LEVELS)}")
@@ -104,15 +102,13 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def _check(name: str, value: str) -> None:
-    if name == "security.protocol" and value.upper() == "PLAINTEXT":
-        return
     if name in _REFUSED:
         if name == "check.crcs" and value.lower() == "true":
             return
         raise BadOption(f"kafka.{name} cannot be set: {_REFUSED[name]}")
-    if name.startswith(_SECURITY_PREFIXES):
-        raise BadOption(f"kafka.{name}={'...' if 'password' in name or 'jaas' in name else value}: {_SECURITY}")
-    if name not in _HEEDED | _NEEDLESS:
+    if is_security(name):
+        check_security(name, value)
+    elif name not in _HEEDED | _NEEDLESS:
         known = (PREFIX + each for each in _HEEDED | _NEEDLESS | set(_REFUSED))
         raise BadOption(f"there is no setting kafka.{name} of a consumer.{nearest(PREFIX + name, known)}")
 
@@ -121,14 +117,3 @@ def whole_number(name: str, text: str) -> int:
     if not text.strip().isdecimal() or int(text) < 1:
         raise BadOption(f"kafka.{name}={text!r} is not a number from 1 on")
     return int(text)
-
-
-def bootstrap_servers(given: Mapping[str, str]) -> str:
-    """The bootstrap addresses, which are required."""
-    if "bootstrap.servers" not in given:
-        raise BadOption('kafka.bootstrap.servers is missing: option("kafka.bootstrap.servers", "host:9092")')
-    try:
-        parse_bootstrap(given["bootstrap.servers"])
-    except ClientError as error:
-        raise BadOption(f"kafka.bootstrap.servers={given['bootstrap.servers']!r}: {error}") from None
-    return given["bootstrap.servers"]

@@ -46,7 +46,8 @@ class Admin(Closing):
     def __init__(
         self, bootstrap: str, *, timeout: float = DEFAULT_TIMEOUT_S, options: Mapping[str, str] | None = None
     ) -> None:
-        """`options`: security settings by Kafka's names (`security.protocol`, `sasl.mechanism`, ...)."""
+        """`options`: security settings by Kafka's names (`security.protocol`, `sasl.mechanism`, ...); or `bootstrap`
+        refers to them: `Admin("@prod")`."""
         self._cluster = Cluster(bootstrap, timeout=timeout, options=options)
         self.topics = Topics(self._cluster)
         self.configs = Configs(self._cluster)

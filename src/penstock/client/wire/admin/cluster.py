@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from penstock.client.errors import raise_for
 from penstock.client.wire.cluster import Cluster
+from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition
 from penstock.model.topics import METADATA_TOPIC
 from penstock.protocol.apis import ApiKey
@@ -48,7 +49,7 @@ class ClusterDescription:
     cluster_id: str | None
     controller_id: int
     brokers: tuple[BrokerDescription, ...]
-    quorum: QuorumDescription | None  # None from clusters that do not report it
+    quorum: QuorumDescription | None  # None from clusters that do not report it, or not to this user
     topics: int
     partitions: int
     under_replicated: tuple[TopicPartition, ...]
@@ -73,7 +74,7 @@ class ClusterGroup:
             cluster_id=metadata.cluster_id,
             controller_id=metadata.controller_id,
             brokers=tuple(sorted(brokers, key=lambda broker: broker.broker_id)),
-            quorum=self.quorum(),
+            quorum=self._quorum_if_allowed(),
             topics=len(metadata.topics),
             partitions=len(partitions),
             under_replicated=tuple(
@@ -91,6 +92,15 @@ class ClusterGroup:
                 )
             ),
         )
+
+    def _quorum_if_allowed(self) -> QuorumDescription | None:
+        """A user who may use topics only still sees the brokers."""
+        try:
+            return self.quorum()
+        except KafkaError as error:
+            if error.code is not ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                raise
+            return None
 
     def quorum(self) -> QuorumDescription | None:
         """Describe the controller quorum; None from clusters that do not report it."""
