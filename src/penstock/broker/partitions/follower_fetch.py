@@ -247,12 +247,11 @@ class FollowerFetch:
             if left <= 0 or (not is_free and throttle.holds_back(replica)):
                 return data, None  # it stays due
             max_bytes = min(position.max_bytes, left)
-            found = log.read(
+            found = log.read_cached(
                 position.offset,
                 max_bytes,
                 leader.log_end,
                 at_least_one=at_least_one,
-                cached_only=True,
                 doubted=position.is_doubtful,
             )
             if found is None:

@@ -615,9 +615,7 @@ class Replica:
         if messages > 0:
             self.messages_out += messages
 
-    def read(
-        self, offset: int, max_bytes: int, *, committed: bool, at_least_one: bool, cached_only: bool
-    ) -> Slice | None:
-        """Read what a consumer may see."""
+    def read_cached(self, offset: int, max_bytes: int, *, committed: bool, at_least_one: bool) -> Slice | None:
+        """Read what a consumer may see; None if that would wait for the disk."""
         limit = self.last_stable_offset if committed else self.high_watermark
-        return self.log.read(offset, max_bytes, limit, at_least_one=at_least_one, cached_only=cached_only)
+        return self.log.read_cached(offset, max_bytes, limit, at_least_one=at_least_one)
