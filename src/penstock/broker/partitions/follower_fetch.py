@@ -17,9 +17,10 @@ from penstock.broker.partitions.divergence import divergence
 from penstock.broker.partitions.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH
 from penstock.broker.partitions.follower_sessions import FollowerSession, FollowerSessions, Position
 from penstock.broker.partitions.leader_hints import LeaderHints
-from penstock.broker.partitions.replica import Replica, ReplicationCounts, Wakeups
+from penstock.broker.partitions.replica import Replica, ReplicationCounts
 from penstock.broker.partitions.replicas import Replicas
 from penstock.broker.partitions.throttle import ReplicationThrottle
+from penstock.broker.partitions.wakeups import Wakeups
 from penstock.io.files import Buffer
 from penstock.log.log import Log
 from penstock.model.errors import ErrorCode, KafkaError
