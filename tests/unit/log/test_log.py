@@ -15,14 +15,6 @@ from penstock.simulator.twins.disk import SimulatedDisk
 
 
 @pytest.fixture
-def disk() -> SimulatedDisk:
-    disk = SimulatedDisk()
-    disk.make_directories("/data")
-    disk.sync_directory("/")
-    return disk
-
-
-@pytest.fixture
 def log(disk: SimulatedDisk) -> Log:
     return open_log(disk)
 
