@@ -12,7 +12,8 @@ from penstock.broker.coordinators.partition import CoordinatorPartition, Produce
 from penstock.broker.coordinators.serde import GROUP_RECORDS
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.partitions.flusher import Flusher
-from penstock.broker.partitions.replica import Replica, ReplicaContext, Wakeups
+from penstock.broker.partitions.replica import Replica, ReplicaContext
+from penstock.broker.partitions.wakeups import Wakeups
 from penstock.coordinator.decision import CoordinatorRecord, Decision, Reply
 from penstock.metadata.image import EMPTY_IMAGE
 from penstock.metadata.partition import Partition

@@ -100,3 +100,24 @@ class Group:
             if not isinstance(member, Confluent):
                 member.leave()
         self.members.clear()
+
+    def come_and_go(self) -> None:
+        """Members join and leave; those that follow read on where the others have committed."""
+        self.send(60)
+        self.join()
+        self.read_all()
+        assert len(self.read) == 60
+        self.commit()
+        self.join(2)
+        self.settle()
+        self.send(60)
+        self.read_all()
+        self.commit()
+        self.leave(3)
+        self.join(2)
+        self.settle()
+        before = len(self.read)
+        self.send(30)
+        self.read_all()
+        assert {int(each.value) for each in self.read[before:]} == set(range(120, 150))  # what was committed is done
+        self.end()

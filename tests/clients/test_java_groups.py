@@ -66,25 +66,7 @@ def new_group(client: JavaClient, bootstrap: str, kind: str, replicas: int = 1, 
 
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_members_come_and_go(node: RunningNode, client: JavaClient, kind: str) -> None:
-    group = new_group(client, node.bootstrap, kind)
-    group.send(60)
-    group.join()
-    group.read_all()
-    assert len(group.read) == 60
-    group.commit()
-    group.join(2)
-    group.settle()
-    group.send(60)
-    group.read_all()
-    group.commit()
-    group.leave(3)
-    group.join(2)
-    group.settle()
-    before = len(group.read)
-    group.send(30)
-    group.read_all()
-    assert {int(each.value) for each in group.read[before:]} == set(range(120, 150))  # what was committed is done
-    group.end()
+    new_group(client, node.bootstrap, kind).come_and_go()
 
 
 @pytest.mark.parametrize("kind", ["classic cooperative", "consumer uniform"])

@@ -64,7 +64,7 @@ def sample(state: str = "Stable", generation: int | None = 7, *members: str) -> 
 def progress(lag: int, *, moved: int = 0, index: int = 0, has_member: bool = True) -> ProgressSeen:
     end = 100_000
     where = TopicPartition("orders", index)
-    return ProgressSeen(where, end - lag, end - lag - moved, end, end, has_member)
+    return ProgressSeen(where, end - lag, end - lag - moved, end, has_member)
 
 
 def found(limits: Limits | None = None, **changes: object) -> list[Finding]:

@@ -23,7 +23,6 @@ from penstock.protocol.primitives import (
     INT64,
     RECORDS,
     UINT16,
-    UINT32,
     UUID,
     Scalar,
 )
@@ -40,7 +39,6 @@ SCALARS: dict[Scalar, st.SearchStrategy[Any]] = {
     INT16: _integers(16),
     UINT16: _integers(16, signed=False),
     INT32: _integers(32),
-    UINT32: _integers(32, signed=False),
     INT64: _integers(64),
     FLOAT64: st.floats(allow_nan=False),
     UUID: st.just(ZERO_UUID) | st.binary(min_size=16, max_size=16),

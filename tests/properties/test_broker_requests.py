@@ -34,7 +34,6 @@ from penstock.protocol.primitives import (
     INT64,
     RECORDS,
     UINT16,
-    UINT32,
     UUID,
     Scalar,
 )
@@ -49,7 +48,7 @@ STRINGS = (
     *("metadata.version", "kraft.version", "group.version", "transaction.version", "__cluster_metadata"),
     *("max.connections", "log.retention.ms", "message.max.bytes", "node.id", "größer"),
 )
-BITS = {INT8: 8, INT16: 16, INT32: 32, INT64: 64, UINT16: 16, UINT32: 32}
+BITS = {INT8: 8, INT16: 16, INT32: 32, INT64: 64, UINT16: 16}
 
 
 class Requests:
@@ -97,7 +96,7 @@ class Requests:
         if kind is FLOAT64:
             return chance.random()
         bits = BITS[kind]
-        signed = kind not in (UINT16, UINT32)
+        signed = kind is not UINT16
         low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
         usual = chance.choice((0, 0, 1, 1, 2, 3, 4, 10, 100, -1 if signed else 0, -2 if signed else 0))
         return usual if chance.random() < 0.9 else chance.choice((low, high, chance.randint(low, high)))

@@ -265,7 +265,7 @@ class LogAgainstList(RuleBasedStateMachine):
         found = []
         offset = self.start
         while offset < self.end:
-            piece = present(self.log.read(offset, 400, self.end, cached_only=True))
+            piece = present(self.log.read_cached(offset, 400, self.end))
             if not piece.data:
                 break
             for position, header in iterate_headers(piece.data):
@@ -286,7 +286,7 @@ class LogAgainstList(RuleBasedStateMachine):
         offset = self.start + int((self.end - self.start) * share)
         boundaries = [batch.base_offset for batch in self.batches if batch.base_offset >= offset] + [self.end]
         max_offset = boundaries[int((len(boundaries) - 1) * limit)]
-        piece = present(self.log.read(offset, max_bytes, max_offset, cached_only=not waiting))
+        piece = present((self.log.read if waiting else self.log.read_cached)(offset, max_bytes, max_offset))
         wanted = [batch for batch in self.batches if batch.next_offset > offset and batch.next_offset <= max_offset]
         got = [header.base_offset for _, header in iterate_headers(piece.data)]
         assert got == [batch.base_offset for batch in wanted[: len(got)]]

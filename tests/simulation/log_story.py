@@ -650,7 +650,7 @@ class Story:
                 break
             offset = self.chance.randrange(log.log_start_offset, log.log_end_offset)
             limit = self.chance.choice((log.log_end_offset, offset + 1))
-            found = log.read(offset, 100_000, limit, cached_only=True)
+            found = log.read_cached(offset, 100_000, limit)
             if found is None:
                 found = log.read(offset, 100_000, limit)
             expected = [batch for batch in visible if batch.header.last_offset >= offset]

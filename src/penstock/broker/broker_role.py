@@ -40,10 +40,11 @@ from penstock.broker.partitions.follower_fetch import FollowerFetches
 from penstock.broker.partitions.handover import Handover
 from penstock.broker.partitions.leader_hints import LeaderHints
 from penstock.broker.partitions.repair import Repairs
-from penstock.broker.partitions.replica import ReplicaContext, Wakeups
+from penstock.broker.partitions.replica import ReplicaContext
 from penstock.broker.partitions.replicas import Replicas
 from penstock.broker.partitions.replication import Replication
 from penstock.broker.partitions.searches import Searches
+from penstock.broker.partitions.wakeups import Wakeups
 from penstock.broker.storage.assignment import Assignment
 from penstock.broker.storage.directory_assignments import DirectoryAssignments
 from penstock.broker.storage.storage import Storage

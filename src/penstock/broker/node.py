@@ -38,7 +38,7 @@ from penstock.broker.net.peers import PeerFailed, Peers
 from penstock.broker.net.router import Router
 from penstock.broker.net.throttling import Throttling
 from penstock.broker.partitions.audit_topic import AuditTopic
-from penstock.broker.partitions.replica import Wakeups
+from penstock.broker.partitions.wakeups import Wakeups
 from penstock.io.environment import Environment
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.image import MetadataImage, ResourceType

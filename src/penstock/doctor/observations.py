@@ -87,7 +87,6 @@ class ProgressSeen:
     committed: int
     committed_before: int
     end: int
-    end_before: int
     has_member: bool
 
     @property

@@ -383,7 +383,6 @@ def _progress(before: list[PartitionLag], after: list[PartitionLag]) -> tuple[Pr
                     each.committed,
                     each.committed if first.committed is None else first.committed,
                     each.end,
-                    each.end if first.end is None else first.end,
                     each.member_id is not None,
                 )
             )

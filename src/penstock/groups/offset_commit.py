@@ -7,6 +7,8 @@ member, because older producers send none.
 
 A consumer-protocol member may commit with an epoch older than its own for partitions it has had since that epoch: its
 commit may have crossed a heartbeat that raised its epoch.
+
+The broker has found the topics in its metadata: each comes with name and id, and its partitions exist.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from penstock.groups.records import offset_record
 from penstock.groups.state import GroupState
 from penstock.groups.timers import TimerKey
 from penstock.model.errors import ErrorCode, KafkaError
-from penstock.model.ids import ZERO_UUID, Uuid
+from penstock.model.ids import Uuid
 from penstock.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -40,13 +42,14 @@ from penstock.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 
-COMMIT_BY_TOPIC_ID_SINCE = 10
 COMMIT_KNOWS_GROUP_ID_NOT_FOUND_SINCE = 9
 COMMIT_BY_MEMBER_EPOCH_SINCE = 9
-TXN_COMMIT_BY_TOPIC_ID_SINCE = 6
 TXN_COMMIT_KNOWS_NEW_ERRORS_SINCE = 6
 # The latest time a record can hold; clients may ask to keep an offset for longer.
 END_OF_TIME = (1 << 63) - 1
+
+_Topic: TypeAlias = OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic
+_Partition: TypeAlias = OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition
 
 # Raises KafkaError for a partition that this member may not commit.
 PartitionCheck: TypeAlias = Callable[[Uuid, int], None]
@@ -66,8 +69,7 @@ class _Commit(NamedTuple):
     """The offsets to commit, from either kind of request."""
 
     group_id: str
-    topics: Sequence[OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic]
-    by_id: bool
+    topics: Sequence[_Topic]
     now_ms: int
     expire_timestamp: int
 
@@ -81,12 +83,11 @@ class OffsetCommits:
         self._state = state
 
     def commit(self, request: OffsetCommitRequest, token: Token, caller: Caller, now_ms: int) -> Decision:
-        by_id = caller.api_version >= COMMIT_BY_TOPIC_ID_SINCE
         generation = request.generation_id_or_member_epoch
         member = _Member(request.member_id, request.group_instance_id, generation, False, caller.api_version)
         retention = request.retention_time_ms
         expire_timestamp = -1 if retention == -1 else min(max(0, now_ms + retention), END_OF_TIME)
-        commit = _Commit(request.group_id, request.topics, by_id, now_ms, expire_timestamp)
+        commit = _Commit(request.group_id, request.topics, now_ms, expire_timestamp)
         records, outcomes = self._decide(commit, member)
         topics = [
             OffsetCommitResponseTopic(
@@ -104,10 +105,9 @@ class OffsetCommits:
         self, request: TxnOffsetCommitRequest, token: Token, caller: Caller, now_ms: int
     ) -> Decision:
         """Decide a TxnOffsetCommit. The runtime appends the records as the producer's and replays them with its id."""
-        by_id = caller.api_version >= TXN_COMMIT_BY_TOPIC_ID_SINCE
         generation = request.generation_id_or_member_epoch
         member = _Member(request.member_id, request.group_instance_id, generation, True, caller.api_version)
-        commit = _Commit(request.group_id, request.topics, by_id, now_ms, -1)
+        commit = _Commit(request.group_id, request.topics, now_ms, -1)
         records, outcomes = self._decide(commit, member)
         topics = [
             TxnOffsetCommitResponseTopic(
@@ -130,54 +130,27 @@ class OffsetCommits:
         A member that may not commit commits nothing; errors of single partitions are reported anyway.
         """
         records: list[CoordinatorRecord] = []
+        refusal = ErrorCode.NONE
         try:
             check = self._check(commit.group_id, member, commit.now_ms)
-            return records, [self._topic(commit, topic, check, records) for topic in commit.topics]
+            for topic in commit.topics:
+                for entry in topic.partitions:
+                    if not self._is_too_large(entry):
+                        if check is not None:
+                            check(topic.topic_id, entry.partition_index)
+                        records.append(_record(commit, topic, entry))
         except KafkaError as error:
-            refusal = error
+            records, refusal = [], error.code
+        return records, [
+            [
+                (entry.partition_index, ErrorCode.OFFSET_METADATA_TOO_LARGE if self._is_too_large(entry) else refusal)
+                for entry in topic.partitions
+            ]
+            for topic in commit.topics
+        ]
 
-        def refuse(topic_id: Uuid, partition: int) -> None:
-            raise refusal
-
-        return [], [self._topic(commit, topic, refuse, records, keep_going=True) for topic in commit.topics]
-
-    def _topic(
-        self,
-        commit: _Commit,
-        topic: OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic,
-        check: PartitionCheck | None,
-        records: list[CoordinatorRecord],
-        *,
-        keep_going: bool = False,
-    ) -> _Outcomes:
-        topics = self._state.topics
-        name: str | None = topic.name
-        topic_id: Uuid | None = topic.topic_id
-        if commit.by_id:
-            name = topics.topic_name(topic.topic_id) if topic.topic_id != ZERO_UUID else None
-            if name is None:
-                return [(entry.partition_index, ErrorCode.UNKNOWN_TOPIC_ID) for entry in topic.partitions]
-        else:
-            topic_id = topics.topic_id(topic.name)
-        count = topics.partition_count(name or "")
-        outcomes = []
-        for entry in topic.partitions:
-            error = ErrorCode.NONE
-            if topic_id is None or name is None or not 0 <= entry.partition_index < count:
-                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            elif len(entry.committed_metadata or "") > self._state.settings.offset_metadata_max_bytes:
-                error = ErrorCode.OFFSET_METADATA_TOO_LARGE
-            else:
-                try:
-                    if check is not None:
-                        check(topic_id, entry.partition_index)
-                    records.append(_record(commit, name, topic_id, entry))
-                except KafkaError as refusal:
-                    if not keep_going:
-                        raise
-                    error = refusal.code
-            outcomes.append((entry.partition_index, error))
-        return outcomes
+    def _is_too_large(self, entry: _Partition) -> bool:
+        return len(entry.committed_metadata or "") > self._state.settings.offset_metadata_max_bytes
 
     # -- members -------------------------------------------------------------------------------------------------------
 
@@ -253,18 +226,17 @@ def _had_since(member: ConsumerMember, epoch: int, stale: ErrorCode) -> Partitio
 
 def _record(
     commit: _Commit,
-    topic: str,
-    topic_id: Uuid,
-    entry: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition,
+    topic: _Topic,
+    entry: _Partition,
 ) -> CoordinatorRecord:
     return offset_record(
         commit.group_id,
-        topic,
+        topic.name,
         entry.partition_index,
         offset=entry.committed_offset,
         leader_epoch=entry.committed_leader_epoch,
         metadata=entry.committed_metadata,
         commit_timestamp=commit.now_ms,
         expire_timestamp=commit.expire_timestamp,
-        topic_id=topic_id,
+        topic_id=topic.topic_id,
     )

@@ -129,7 +129,7 @@ class FutureLog:
             if self.copied_bytes - begin > max_bytes:
                 return False
             end = current.log_end_offset
-            found = current.read(offset, PIECE_BYTES, end, cached_only=True)
+            found = current.read_cached(offset, PIECE_BYTES, end)
             if found is None:
                 return False
             self.append(Piece(found.data, end, self._cuts), now_ms)

@@ -1,7 +1,7 @@
 """The log of one partition: a sequence of segments, the last of which is open for appending.
 
-The event loop's thread owns the log. Only `flush`, `read(cached_only=False)`, `read_committed` and the searches by
-timestamp are safe on any thread.
+The event loop's thread owns the log. Only `flush`, `read`, `read_committed` and the searches by timestamp are safe
+on any thread.
 
 An append assigns the next offsets, patches them into the batch and writes it with one `pwrite` at the end of the active
 segment. The end offset, the indexes, the leader epochs and the producers change only after the write has returned. On
@@ -28,7 +28,7 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
-from typing import Final, Literal, NamedTuple, TypeVar, overload
+from typing import Final, NamedTuple, TypeVar
 
 from penstock.io.files import Buffer, FileSystem
 from penstock.log.handles import Handles, NotCached, OwnAccess
@@ -83,6 +83,7 @@ class Appended(NamedTuple):
     anywhere=(
         "read",
         "read_committed",
+        "_nothing_at",
         "_read_waiting",
         "offset_for_timestamp",
         "offset_of_max_timestamp",
@@ -424,59 +425,27 @@ class Log(StoredLog):
 
     # -- reading
 
-    @overload
-    def read(
-        self,
-        offset: int,
-        max_bytes: int,
-        max_offset: int,
-        *,
-        at_least_one: bool = True,
-        cached_only: Literal[False] = False,
-        doubted: bool = False,
-    ) -> Slice: ...
-
-    @overload
-    def read(
-        self,
-        offset: int,
-        max_bytes: int,
-        max_offset: int,
-        *,
-        at_least_one: bool = True,
-        cached_only: bool,
-        doubted: bool = False,
-    ) -> Slice | None: ...
-
-    def read(
-        self,
-        offset: int,
-        max_bytes: int,
-        max_offset: int,
-        *,
-        at_least_one: bool = True,
-        cached_only: bool = False,
-        doubted: bool = False,
-    ) -> Slice | None:
+    def read(self, offset: int, max_bytes: int, max_offset: int, *, at_least_one: bool = True) -> Slice:
         """Read whole batches from `offset` on, up to `max_bytes` and below `max_offset`. With `at_least_one` the first
-        batch is returned whatever its size.
+        batch is returned whatever its size. For a worker thread: it waits for the disk."""
+        end = min(max_offset, self._next_offset)
+        if offset >= end or offset < self.log_start_offset:
+            return self._nothing_at(offset)
+        return self._read_waiting(offset, max_bytes, end, at_least_one)[0]
 
-        With `cached_only` (on the event loop only) the result is None if the read would wait for the disk; the caller
-        then repeats it on a worker thread without `cached_only`. Data from the disk is checked, and so is data that the
-        reader has `doubted`.
+    def read_cached(
+        self, offset: int, max_bytes: int, max_offset: int, *, at_least_one: bool = True, doubted: bool = False
+    ) -> Slice | None:
+        """On the event loop: the result of `read`, or None if that would wait for the disk; the caller then calls
+        `read` on a worker thread.
+
+        Data from the disk is checked, and so is data that the reader has `doubted`.
         """
         end = self._next_offset
         if max_offset > end:
             max_offset = end
         if offset >= max_offset or offset < self.log_start_offset:
-            if offset > end or offset < self.log_start_offset:
-                raise KafkaError(
-                    ErrorCode.OFFSET_OUT_OF_RANGE,
-                    f"{self.topic_partition}: offset {offset} is not in {self.log_start_offset} to {end}",
-                )
-            return Slice(b"", offset)
-        if not cached_only:
-            return self._read_waiting(offset, max_bytes, max_offset, at_least_one)[0]
+            return self._nothing_at(offset)
         disk, active = self._disk, self._active
         log_end = LogEnd(active, active.size, end)
         try:
@@ -490,6 +459,14 @@ class Log(StoredLog):
             raise self._described("cannot be read", error) from error
         except CorruptIndex as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+
+    def _nothing_at(self, offset: int) -> Slice:
+        start, end = self.log_start_offset, self._next_offset
+        if start <= offset <= end:
+            return Slice(b"", offset)
+        raise KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.topic_partition}: offset {offset} is not in {start} to {end}"
+        )
 
     def read_committed(
         self, offset: int, max_bytes: int, max_offset: int, *, at_least_one: bool = True

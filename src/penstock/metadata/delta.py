@@ -77,7 +77,6 @@ class MetadataDelta:
         self.removed_topics: dict[Uuid, Topic] = {}
         self.changed_configs: set[ConfigResource] = set()
         self.changed_brokers: set[int] = set()
-        self.features_changed = False
         # An ACL created and deleted within the delta is in neither.
         self.added_acls: dict[Uuid, Acl] = {}
         self.removed_acls: dict[Uuid, Acl] = {}
@@ -147,7 +146,6 @@ class MetadataDelta:
         else:
             features.pop(record.name, None)
         self._features = features
-        self.features_changed = True
 
     def _register_broker(self, record: RegisterBrokerRecord) -> None:
         self._set_broker(BrokerRegistration.from_record(record))

@@ -31,6 +31,5 @@ def delta_between(before: MetadataImage, after: MetadataImage) -> MetadataDelta:
     old_acls, new_acls = before.acls.entries, after.acls.entries
     delta.removed_acls = {acl_id: acl for acl_id, acl in old_acls.items() if acl_id not in new_acls}
     delta.added_acls = {acl_id: acl for acl_id, acl in new_acls.items() if acl_id not in old_acls}
-    delta.features_changed = before.features != after.features
     delta.quotas_changed = before.client_quotas != after.client_quotas
     return delta

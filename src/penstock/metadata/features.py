@@ -17,8 +17,6 @@ TRANSACTION_VERSION: Final = "transaction.version"
 
 # metadata.version by Kafka release. 4.0 is the oldest we write: below it partition records have another format.
 METADATA_4_0_IV3: Final = 25
-METADATA_4_1_IV1: Final = 27
-METADATA_4_2_IV1: Final = 29
 METADATA_4_3_IV0: Final = 30
 METADATA_4_4_IV1: Final = 32
 

@@ -3,8 +3,8 @@
 A broker makes decisions on one thread, that of its event loop: logs, producers, replicas, sessions, shards, the
 controller and so on belong to it. Worker threads wait for disks and do long work. The loop creates the work and passes
 values and files, never objects that it may change meanwhile. `@owned_by_loop()` declares that the objects of a class
-belong to the loop. `anywhere` names the few methods that are safe on any thread (for example `Log.read` without
-`cached_only`, `read_committed`, `flush`, searches by time), and `shared` the attributes that those may set.
+belong to the loop. `anywhere` names the few methods that are safe on any thread (for example `Log.read`,
+`read_committed`, `flush`, searches by time), and `shared` the attributes that those may set.
 
 The decorator only records the declaration and costs nothing. `penstock.io.threads` turns declarations into checks in
 tests and in the simulator.

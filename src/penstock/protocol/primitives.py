@@ -46,7 +46,6 @@ INT8 = Scalar("int8", "b", 1, 0)
 INT16 = Scalar("int16", "h", 2, 0)
 UINT16 = Scalar("uint16", "H", 2, 0)
 INT32 = Scalar("int32", "i", 4, 0)
-UINT32 = Scalar("uint32", "I", 4, 0)
 INT64 = Scalar("int64", "q", 8, 0)
 FLOAT64 = Scalar("float64", "d", 8, 0.0)
 UUID = Scalar("uuid", "16s", 16, ZERO_UUID)
@@ -61,7 +60,6 @@ Int8 = Annotated[int, INT8]
 Int16 = Annotated[int, INT16]
 Uint16 = Annotated[int, UINT16]
 Int32 = Annotated[int, INT32]
-Uint32 = Annotated[int, UINT32]
 Int64 = Annotated[int, INT64]
 Float64 = Annotated[float, FLOAT64]
 Uuid = Annotated[bytes, UUID]
@@ -186,10 +184,8 @@ def array_unpacker(scalar: Scalar) -> Callable[[Buffer, int, int], list[Any]]:
     return unpack
 
 
-PACK_ARRAY = {kind.name: array_packer(kind) for kind in (BOOLEAN, INT8, INT16, UINT16, INT32, UINT32, INT64, FLOAT64)}
-UNPACK_ARRAY = {
-    kind.name: array_unpacker(kind) for kind in (BOOLEAN, INT8, INT16, UINT16, INT32, UINT32, INT64, FLOAT64)
-}
+PACK_ARRAY = {kind.name: array_packer(kind) for kind in (BOOLEAN, INT8, INT16, UINT16, INT32, INT64, FLOAT64)}
+UNPACK_ARRAY = {kind.name: array_unpacker(kind) for kind in (BOOLEAN, INT8, INT16, UINT16, INT32, INT64, FLOAT64)}
 
 
 def pack_uuids(values: Sequence[bytes]) -> bytes:

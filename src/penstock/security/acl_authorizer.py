@@ -197,9 +197,6 @@ class AclAuthorizer:
             self._decisions.clear()
         self._decisions[key] = decision
 
-    def is_super_user(self, principal: Principal) -> bool:
-        return str(principal) in self._super_users
-
     def explain(self, principal: Principal, host: str, operation: Operation, resource: Resource) -> Decision:
         """The decision and its reason; AuthorizerNotReady if it cannot be made yet."""
         name = str(principal)

@@ -127,14 +127,14 @@ def test_damaged_bytes_are_read_again_when_they_may_have_been_repaired() -> None
         world.replica.log.on_corruption = lambda: wanted.append(None)
         damaged = bytearray(found.data)
         damaged[-1] ^= 0xFF
-        read = world.replica.log.read
-        world.replica.log.read = lambda *_, **__: found._replace(data=bytes(damaged))  # type: ignore[method-assign]
+        read = world.replica.log.read_cached
+        world.replica.log.read_cached = lambda *_, **__: found._replace(data=bytes(damaged))  # type: ignore[method-assign]
         world.lead()
         await turn(world.loop)
         world.look("reader", "a")
         assert world.take()[-1] == ("reader", ErrorCode.NOT_COORDINATOR)
         assert wanted == [None]
-        world.replica.log.read = read  # type: ignore[method-assign]
+        world.replica.log.read_cached = read  # type: ignore[method-assign]
         await sleep(world.loop, 2)
         world.look("reader", "a")
         assert world.take() == [("reader", 1)]

@@ -34,6 +34,9 @@ class Wire:
         self.is_muted = mute
         return self
 
+    def settle(self, response: Any) -> None:
+        """No quota applies."""
+
     def parts(self, response: Any) -> list[Any]:
         return [response]
 

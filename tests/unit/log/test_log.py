@@ -6,20 +6,12 @@ from collections.abc import Callable
 import pytest
 
 from log_harness import DIRECTORY, NOW, PARTITION, TOPIC_ID, append, content, headers, offsets, open_log, reopen, topic
-from penstock.log.log import Log
+from penstock.log.log import Log, Slice
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.records.batch import CorruptBatch, iterate_headers, read_header
 from penstock.records.builder import build_batch
 from penstock.records.control import build_transaction_marker
 from penstock.simulator.twins.disk import SimulatedDisk
-
-
-@pytest.fixture
-def disk() -> SimulatedDisk:
-    disk = SimulatedDisk()
-    disk.make_directories("/data")
-    disk.sync_directory("/")
-    return disk
 
 
 @pytest.fixture
@@ -198,15 +190,15 @@ def test_settings_can_change(log: Log) -> None:
 # -- reading
 
 
-@pytest.mark.parametrize("cached_only", [True, False])
-def test_reading_returns_whole_batches(disk: SimulatedDisk, cached_only: bool) -> None:
+@pytest.mark.parametrize("read", [Log.read_cached, Log.read])
+def test_reading_returns_whole_batches(disk: SimulatedDisk, read: Callable[..., Slice | None]) -> None:
     log = open_log(disk, topic(segment_bytes=1 << 20))
     for number in range(50):
         append(log, 1 + number % 3, size=10 * (number % 7))
     bases = offsets(log)
     for number, base in enumerate(bases):
         for max_bytes in (1, 100, 300, 1000):
-            piece = log.read(base, max_bytes, log.log_end_offset, cached_only=cached_only)
+            piece = read(log, base, max_bytes, log.log_end_offset)
             assert piece is not None
             found = [header.base_offset for _, header in iterate_headers(piece.data)]
             assert found == bases[number : number + len(found)]
@@ -230,7 +222,7 @@ def test_nothing_at_or_above_the_limit_is_read(log: Log) -> None:
         found = []
         offset = 0
         while offset < limit:
-            piece = log.read(offset, 400, limit, cached_only=True)
+            piece = log.read_cached(offset, 400, limit)
             assert piece is not None
             found += [header.base_offset for _, header in iterate_headers(piece.data)]
             offset = found[-1] + 2
@@ -269,16 +261,16 @@ def test_cold_data_is_not_waited_for_on_the_loop(disk: SimulatedDisk) -> None:
         append(log, size=50)
     log = reopen(log, disk)
     disk.cold = lambda path, position, size: True
-    assert log.read(0, 500, log.log_end_offset, cached_only=True) is None
+    assert log.read_cached(0, 500, log.log_end_offset) is None
     assert log.read(0, 500, log.log_end_offset).first_offset == 0
     append(log)
     end = log.log_end_offset
-    assert log.read(end - 1, 500, end, cached_only=True) is None  # where in the file? the index is cold, too
+    assert log.read_cached(end - 1, 500, end) is None  # where in the file? the index is cold, too
     disk.cold = None
-    assert log.read(end - 1, 500, end, cached_only=True) is not None
+    assert log.read_cached(end - 1, 500, end) is not None
     disk.cold = lambda path, position, size: True
     append(log)
-    piece = log.read(end, 500, end + 1, cached_only=True)  # just written, and its position is known
+    piece = log.read_cached(end, 500, end + 1)  # just written, and its position is known
     assert piece is not None
     assert piece.first_offset == end
 
@@ -293,11 +285,11 @@ def test_old_data_is_checked_once_and_never_served_if_corrupt(
     log = reopen(log, disk)
     append(log, size=100)
     disk.corrupt(f"{DIRECTORY}/00000000000000000000.log", 5 * size + 80)
-    for cached_only in (True, False):
-        found = log.read(0, 1 << 20, 11, cached_only=cached_only)
+    for read in (log.read_cached, log.read):
+        found = read(0, 1 << 20, 11)
         assert found is not None and len(found.data) == 5 * size  # up to it
         with pytest.raises(CorruptBatch):
-            log.read(5, 1 << 20, 11, cached_only=cached_only)
+            read(5, 1 << 20, 11)
     assert f"position {5 * size}" in caplog.text
     assert "00000000000000000000.log" in caplog.text
     assert len(log.read(0, 5 * size, 11).data) == 5 * size
@@ -305,8 +297,8 @@ def test_old_data_is_checked_once_and_never_served_if_corrupt(
     refusal(ErrorCode.CORRUPT_MESSAGE, log.read, 5, 1, 11)
     # What has been checked, and is in the page cache, is not checked again, unless somebody doubts it.
     disk.corrupt(f"{DIRECTORY}/00000000000000000000.log", 80)
-    assert log.read(0, 1, 11, cached_only=True) is not None
-    refusal(ErrorCode.CORRUPT_MESSAGE, lambda: log.read(0, 1, 11, cached_only=True, doubted=True))
+    assert log.read_cached(0, 1, 11) is not None
+    refusal(ErrorCode.CORRUPT_MESSAGE, lambda: log.read_cached(0, 1, 11, doubted=True))
     refusal(ErrorCode.CORRUPT_MESSAGE, log.read, 0, 1, 11)
 
 
@@ -315,7 +307,7 @@ def test_a_shortened_file_is_noticed(log: Log, disk: SimulatedDisk) -> None:
         append(log, size=100)
     file = disk.open(f"{DIRECTORY}/00000000000000000000.log")
     file.truncate(300)
-    refusal(ErrorCode.KAFKA_STORAGE_ERROR, log.read, 0, 1 << 20, 5, cached_only=True)
+    refusal(ErrorCode.KAFKA_STORAGE_ERROR, log.read_cached, 0, 1 << 20, 5)
     refusal(ErrorCode.CORRUPT_MESSAGE, log.read, 0, 1 << 20, 5)
 
 
@@ -330,7 +322,7 @@ def test_a_bad_index_of_a_closed_segment_is_made_again(disk: SimulatedDisk, capl
     for position in range(0, len(good), 8):
         disk.corrupt(path, position + 7, 0x15)  # positions that are no batch's
     log = open_log(disk, clean=True, recovery_point=30)
-    assert log.read(6, 100, 30, cached_only=True) is None
+    assert log.read_cached(6, 100, 30) is None
     assert log.read(6, 100, 30).first_offset == 6
     assert content(disk, "00000000000000000000.index") == good
     assert "made again" in caplog.text

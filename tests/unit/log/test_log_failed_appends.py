@@ -28,14 +28,6 @@ TRANSACTIONS = "*.txnindex"
 
 
 @pytest.fixture
-def disk() -> SimulatedDisk:
-    disk = SimulatedDisk()
-    disk.make_directories("/data")
-    disk.sync_directory("/")
-    return disk
-
-
-@pytest.fixture
 def log(disk: SimulatedDisk) -> Log:
     return open_log(disk, topic(segment_bytes=1 << 20))
 

@@ -360,7 +360,7 @@ def test_on_a_real_disk(tmp_path: object) -> None:
         append(log, size=number % 100)
         if number == 200:
             log.flushed(log.flush())
-    assert log.read(17, 1000, 300, cached_only=True) is not None
+    assert log.read_cached(17, 1000, 300) is not None
     log.close(clean=False)
     log = open_real(False, 201)
     assert offsets(log) == [*range(300)]

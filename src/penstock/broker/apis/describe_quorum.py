@@ -6,7 +6,8 @@ Versions 0-2: 2 adds directories and the voters' addresses.
 from __future__ import annotations
 
 from penstock.broker.apis.services import AdminServices
-from penstock.broker.metadata.quorum import QuorumDescription, ReplicaStatus, not_controller
+from penstock.broker.metadata.quorum import not_controller
+from penstock.broker.metadata.quorum_description import QuorumDescription, ReplicaStatus
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import ZERO_UUID

@@ -179,7 +179,7 @@ class Fetch:
             if self._is_debugging:
                 limit = log.log_end_offset
             max_bytes = min(asked.partition_max_bytes, left)
-            found = log.read(offset, max_bytes, limit, at_least_one=at_least_one, cached_only=True)
+            found = log.read_cached(offset, max_bytes, limit, at_least_one=at_least_one)
             if found is None:
                 return data, ColdRead(data, replica, log, offset, max_bytes, limit, at_least_one, self._committed)
             aborted = log.aborted_transactions(offset, data.last_stable_offset) if self._committed else []

@@ -102,8 +102,8 @@ class PlainFetch:
                     leader = replica.leader
                     if leader is None or (leader_epoch != NO_EPOCH and leader_epoch != leader.leader_epoch):
                         return False
-                    read = replica.read(
-                        offset, min(max_bytes, left), committed=isolation == 1, at_least_one=not found, cached_only=True
+                    read = replica.read_cached(
+                        offset, min(max_bytes, left), committed=isolation == 1, at_least_one=not found
                     )
                     if read is None:
                         return False

@@ -21,9 +21,9 @@ from penstock.broker.partitions.fetch_sessions import FetchSessions
 from penstock.broker.partitions.follower_fetch import FollowerFetches
 from penstock.broker.partitions.handover import Handover
 from penstock.broker.partitions.leader_hints import LeaderHints
-from penstock.broker.partitions.replica import Wakeups
 from penstock.broker.partitions.replicas import Replicas
 from penstock.broker.partitions.searches import Searches
+from penstock.broker.partitions.wakeups import Wakeups
 from penstock.broker.storage.storage import Storage
 from penstock.io.clock import Clock
 from penstock.io.files import FileSystem

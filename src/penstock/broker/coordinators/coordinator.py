@@ -12,7 +12,8 @@ from penstock.broker.coordinators.hashing import partition_for
 from penstock.broker.coordinators.partition import CoordinatorPartition, Producer
 from penstock.broker.coordinators.serde import RecordFormat
 from penstock.broker.coordinators.shard import BytesReplay, EndTransaction, Operation, Replay, ShardT, Waiting
-from penstock.broker.partitions.replica import Replica, Wakeups
+from penstock.broker.partitions.replica import Replica
+from penstock.broker.partitions.wakeups import Wakeups
 from penstock.broker.slices import Slices
 from penstock.coordinator.decision import Decision
 from penstock.io.clock import Clock

@@ -16,8 +16,9 @@ from penstock.broker.coordinators.write_markers import MarkerWriter
 from penstock.broker.metadata.brokers import Brokers
 from penstock.broker.metadata.producer_ids import ProducerIds
 from penstock.broker.partitions.leader_hints import LeaderHints
-from penstock.broker.partitions.replica import Replica, Wakeups
+from penstock.broker.partitions.replica import Replica
 from penstock.broker.partitions.replicas import Replicas
+from penstock.broker.partitions.wakeups import Wakeups
 from penstock.broker.slices import Slices
 from penstock.groups.settings import GroupCoordinatorSettings
 from penstock.groups.shard import GroupShard

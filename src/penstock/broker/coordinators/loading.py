@@ -114,7 +114,7 @@ class Load(Generic[ShardT]):
                 if self._offset >= self._end:
                     self._finish()
                     return False
-                found = self._log.read(self._offset, self._read_bytes, self._end, at_least_one=True, cached_only=True)
+                found = self._log.read_cached(self._offset, self._read_bytes, self._end)
                 if found is None:
                     self._read_from_disk()
                     return False

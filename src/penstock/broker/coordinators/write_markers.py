@@ -13,8 +13,9 @@ from penstock.broker.coordinators.partition import Marker
 from penstock.broker.coordinators.questions import Gathering
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.partitions.leader_hints import LeaderHints
-from penstock.broker.partitions.replica import Replica, Wakeups
+from penstock.broker.partitions.replica import Replica
 from penstock.broker.partitions.replicas import Replicas
+from penstock.broker.partitions.wakeups import Wakeups
 from penstock.groups.shard import GroupShard
 from penstock.io.clock import Clock
 from penstock.model.errors import ErrorCode, KafkaError

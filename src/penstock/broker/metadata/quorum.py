@@ -30,6 +30,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from penstock.broker.metadata.formatting import NodeIdentity
 from penstock.broker.metadata.freshness import Freshness
+from penstock.broker.metadata.quorum_description import QuorumDescription, describe
 from penstock.broker.metadata.raft_driver import IsDead, RaftDriver
 from penstock.broker.metadata.recovery import MetadataLost
 from penstock.broker.metadata.snapshots import MetadataSnapshots
@@ -51,7 +52,7 @@ from penstock.protocol.declaration import Message
 from penstock.raft.messages import Request
 from penstock.raft.raft import Raft
 from penstock.raft.ready import LeaderAndEpoch, QuorumNode
-from penstock.raft.roles import Follower, Leader, Prospective, Role
+from penstock.raft.roles import Follower, Prospective, Role
 from penstock.raft.settings import RaftSettings
 from penstock.raft.voter_history import VoterHistory
 from penstock.raft.voters import ReplicaKey, Voter, VoterEndpoint, VoterSet
@@ -78,27 +79,6 @@ class Pending(NamedTuple):
     change: tuple[MetadataImage, MetadataDelta] | None
     done: Done | None
     outcome: object
-
-
-class ReplicaStatus(NamedTuple):
-    """The progress of a replica of the metadata log; times are wall-clock times, -1 where unknown."""
-
-    key: ReplicaKey
-    log_end_offset: int
-    last_fetch_ms: int
-    last_caught_up_ms: int
-
-
-class QuorumDescription(NamedTuple):
-    """The content of a DescribeQuorum response."""
-
-    leader_id: int
-    leader_epoch: int
-    high_watermark: int
-    log_end_offset: int
-    voters: tuple[Voter, ...]
-    voter_status: tuple[ReplicaStatus, ...]
-    observer_status: tuple[ReplicaStatus, ...]
 
 
 class MetadataQuorum:
@@ -299,33 +279,12 @@ class MetadataQuorum:
         return features
 
     def describe(self) -> QuorumDescription:
-        """Only a leader knows the progress of the other replicas."""
-        raft = self._raft
-        role, end, now_ms = raft.role, self._store.end_offset, self._clock.now_ms()
-        offset_ms = now_ms - int(self._loop.time() * 1000)
-
-        def status(key: ReplicaKey, end_offset: int | None, fetch: int | None, caught_up: int | None) -> ReplicaStatus:
-            def day(moment: int | None) -> int:
-                return -1 if moment is None else moment + offset_ms
-
-            return ReplicaStatus(key, -1 if end_offset is None else end_offset, day(fetch), day(caught_up))
-
-        voters: list[ReplicaStatus] = []
-        observers: list[ReplicaStatus] = []
-        if isinstance(role, Leader):
-            for progress in role.progress.voters.values():
-                if progress.matches(raft.local.key):
-                    voters.append(ReplicaStatus(progress.key, end, now_ms, now_ms))
-                    continue
-                voters.append(
-                    status(progress.key, progress.end_offset, progress.last_fetch_ms, progress.last_caught_up_ms)
-                )
-            observers = [
-                status(each.key, each.end_offset, each.last_fetch_ms, each.last_caught_up_ms)
-                for each in role.progress.observers.values()
-            ]
-        return QuorumDescription(
-            self.controller_id, self.epoch, self._committed, end, raft.voters.voters, tuple(voters), tuple(observers)
+        return describe(
+            self._raft,
+            high_watermark=self._committed,
+            log_end_offset=self._store.end_offset,
+            now_ms=self._clock.now_ms(),
+            elapsed_ms=int(self._loop.time() * 1000),
         )
 
     # -- requests from other nodes -------------------------------------------------------------------------------------
@@ -469,11 +428,8 @@ class MetadataQuorum:
         logger.info("metadata: this node is no longer the active controller")
         self._claimed_epoch = None
         self._publish_own()
-        abandoned, self._pending = self._pending, deque()
         self.controller.reset(self.image)
-        for pending in abandoned:
-            if pending.done is not None:
-                pending.done(not_controller())
+        self._abandon_pending()
 
     def _publish_own(self) -> None:
         """Publish what this node appended as the leader: it has been replayed already."""
@@ -539,6 +495,9 @@ class MetadataQuorum:
         logger.critical("the metadata log failed, this node stops: %r", error)
         self._on_fatal(error)
         # The next start shows whether these were committed; until then no client gets an answer that says so.
+        self._abandon_pending()
+
+    def _abandon_pending(self) -> None:
         abandoned, self._pending = self._pending, deque()
         for pending in abandoned:
             if pending.done is not None:

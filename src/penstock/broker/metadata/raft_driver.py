@@ -375,7 +375,7 @@ class RaftDriver:
     def read_log(self, offset: int, max_bytes: int, end: int) -> bytes:
         """Whole batches below `end`. Nearly always from memory: old data is in a snapshot."""
         log = self._store.log
-        found = log.read(offset, max_bytes, end, cached_only=True) or log.read(offset, max_bytes, end)
+        found = log.read_cached(offset, max_bytes, end) or log.read(offset, max_bytes, end)
         return bytes(found.data)
 
     # -- time ------------------------------------------------------------------------------------------------------

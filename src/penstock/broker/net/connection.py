@@ -52,6 +52,16 @@ SEND_AT_ONCE_ABOVE = 64 * 1024
 FLUSH_ABOVE = 256 * 1024  # replies to one read leave together up to this size, so that memory stays bounded
 PRODUCE = 0
 
+# Why a connection handles no further frame now: the bits of `Connection._held`. They are plain numbers because an
+# enum.Flag would be slow here, where each frame looks at them.
+BUSY = 1  # it is handling frames: one after the other, even if a handler completes replies
+MUTED = 2  # the next request must wait until one is answered
+CROWDED = 4  # too many requests are parked
+UNREAD = 8  # the peer does not read its replies
+THROTTLED = 16  # the client has exceeded a quota
+ENDING = 32  # it is being closed; replies that are ready are still sent
+CLOSED = 64  # lost or aborted: nothing is sent any more
+
 _read_length = struct.Struct(">i").unpack_from
 _read_api_key = struct.Struct(">h").unpack_from
 
@@ -100,7 +110,6 @@ class Connection(asyncio.BufferedProtocol):
         self.peer_host = ""
         self.local_host = ""
         self.client_software = ""  # name and version, from the ApiVersions request
-        self.is_closed = False
         # `since`: start of the read that brought the current request. `latency`: the counter of the time it takes. The
         # code that answers or parks the request takes ownership of `latency`.
         self.since = 0
@@ -114,9 +123,8 @@ class Connection(asyncio.BufferedProtocol):
         if listener.new_gate is not None:
             self.guard(listener.new_gate(self))
         self._parked_max = listener.parked_max
-        self._own: bytearray | None = (
-            None  # holds a partial frame, or frames that wait for the connection to be unmuted
-        )
+        self._held = 0  # the reasons to hold frames back; outside `_process`, reading is paused while there is one
+        self._own: bytearray | None = None  # a partial frame, or frames that are held back
         self._filled = 0
         self._out: list[Buffer] = []
         self._out_size = 0
@@ -125,11 +133,11 @@ class Connection(asyncio.BufferedProtocol):
         self.produce_target: object = None  # target of the last plain produce request; only its handler knows the type
         self.metered: MeteredClient | None = None  # while quotas are set: the client, and its limits
         self._throttled: asyncio.TimerHandle | None = None
-        self._write_paused = False
-        self._is_held = False
-        self._is_ending = False
-        self._read_paused = False
-        self._processing = False
+
+    @property
+    def is_closed(self) -> bool:
+        """True once nothing can be sent any more."""
+        return bool(self._held & CLOSED)
 
     # -- callbacks of asyncio -------------------------------------------------------------------------------------
 
@@ -140,7 +148,7 @@ class Connection(asyncio.BufferedProtocol):
         self.listener.connection_opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.is_closed = True
+        self._held |= CLOSED
         self.listener.limits.parked -= len(self._parked)
         for reply in self._parked:
             if reply.on_lost is not None and reply.parts is None:
@@ -164,20 +172,18 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._filled += nbytes
             self._process(memoryview(own), self._filled)
+        if self._held:
+            self._pause_reading()
 
     def eof_received(self) -> bool:
         self.flush()
         return False  # close; replies in the transport's buffer are still sent
 
     def pause_writing(self) -> None:
-        self._write_paused = True
-        self._check_held()
-        self._update_reading()
+        self._hold(UNREAD)
 
     def resume_writing(self) -> None:
-        self._write_paused = False
-        self._check_held()
-        self._go_on()
+        self._release(UNREAD)
 
     # -- authentication -------------------------------------------------------------------------------------------
 
@@ -205,21 +211,21 @@ class Connection(asyncio.BufferedProtocol):
 
     def end_with(self, place: Reply, parts: list[Buffer]) -> None:
         """Answer a request that was parked, and close."""
-        self._is_ending = self._is_held = True
+        self._held |= ENDING
         place.complete(parts)
         self.close()
 
     # -- frames ---------------------------------------------------------------------------------------------------
 
-    def _process(self, view: memoryview, end: int) -> None:  # noqa: C901
+    def _process(self, view: memoryview, end: int) -> None:
         """Handle the complete frames in view[:end], keep the remaining bytes, send the replies."""
         position = 0
-        self._processing = True
-        while end - position >= 4 and not self._is_held:
+        self._held |= BUSY
+        while end - position >= 4 and self._held == BUSY:
             (length,) = _read_length(view, position)
             is_usual = SMALLEST_REQUEST <= length <= self._small_frame_max
             if not is_usual and not self._accepts(view, position, end, length):
-                return
+                break
             frame_end = position + 4 + length
             if frame_end > end:
                 break
@@ -232,41 +238,43 @@ class Connection(asyncio.BufferedProtocol):
             position = frame_end
             if self._out_size > FLUSH_ABOVE:
                 self.flush()
-            if self.is_closed:
-                return
-        self._processing = False
+        if self._held & CLOSED:
+            return
+        self._held ^= BUSY
         if position != end:
             self._keep(view, position, end)
         elif self._own is not None:
-            self._filled = 0
-            if RECEIVE_BUFFER_SIZE < len(self._own) <= TRUSTED_LENGTH:
-                self.listener.keep_buffer(self, len(self._own))
-            else:
-                self._own = None
+            self._empty(self._own)
         if self._out_size > SEND_AT_ONCE_ABOVE:
             self.flush()
         if self._out or self.listener.plain_requests:
             self.listener.flush_soon(self)
         self.listener.after_read()
-        if self._is_held != self._read_paused:
-            self._update_reading()
 
-    def _check_held(self) -> None:
-        """Hold frames back while a request mutes the connection, too many are parked, the peer does not read, or the
-        client is throttled.
+    def _hold(self, reason: int) -> None:
+        """Handle no further frame until `_release`."""
+        if not self._held:
+            self._pause_reading()
+        self._held |= reason
 
-        A connection that is being closed handles no more frames.
-        """
-        self._is_held = (
-            self._muted_by is not None
-            or self._throttled is not None
-            or self._write_paused
-            or self._is_ending
-            or len(self._parked) >= self._parked_max
-        )
+    def _release(self, reasons: int) -> None:
+        """If no other reason is left, handle the bytes received meanwhile, and read on."""
+        held = self._held
+        self._held &= ~reasons
+        if not held or self._held:
+            return
+        if self._own is not None and self._filled:
+            self.since = now_ns()
+            self._process(memoryview(self._own), self._filled)
+        if not self._held and self.transport is not None and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    def _pause_reading(self) -> None:
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.pause_reading()
 
     def _keep(self, view: memoryview, position: int, end: int) -> None:
-        """Keep view[position:end]: a partial frame, or frames that wait for the connection to be unmuted."""
+        """Keep view[position:end]: a partial frame, or frames that are held back."""
         left = end - position
         needed = left
         if left >= 4:
@@ -287,6 +295,14 @@ class Connection(asyncio.BufferedProtocol):
         elif position:
             view[:left] = view[position:end]  # in place: the view is of this buffer, and memoryview handles overlaps
         self._filled = left
+
+    def _empty(self, own: bytearray) -> None:
+        """All frames in the connection's own buffer are handled."""
+        self._filled = 0
+        if RECEIVE_BUFFER_SIZE < len(own) <= TRUSTED_LENGTH:
+            self.listener.keep_buffer(self, len(own))
+        else:
+            self._own = None
 
     def drop_buffer(self) -> None:
         """Release the buffer kept for the next large frame, unless that frame is already arriving."""
@@ -328,36 +344,15 @@ class Connection(asyncio.BufferedProtocol):
         self.abort()
         return False
 
-    def _update_reading(self) -> None:
-        """Pause reading while frames are held back; resume it afterwards."""
-        if self.transport is None or self.is_closed or self.transport.is_closing():
-            return
-        if self._is_held and not self._read_paused:
-            self._read_paused = True
-            self.transport.pause_reading()
-        elif self._read_paused and not self._is_held:
-            self._read_paused = False
-            self.transport.resume_reading()
-
-    def _go_on(self) -> None:
-        """A reason to hold frames back is gone: handle the bytes received meanwhile."""
-        if self._processing or self.is_closed:
-            return
-        if self._own is not None and self._filled and not self._is_held:
-            self.since = now_ns()
-            self._process(memoryview(self._own), self._filled)
-        else:
-            self._update_reading()
-
     # -- quotas ---------------------------------------------------------------------------------------------------
 
     @property
     def is_throttled(self) -> bool:
-        return self._throttled is not None
+        return bool(self._held & THROTTLED)
 
     def throttle(self, throttle_ms: int) -> None:
         """Handle no further request for this long; replies still leave."""
-        if self.is_closed:
+        if self._held & CLOSED:
             return
         loop = self.listener.loop
         until = loop.time() + throttle_ms / 1000
@@ -366,14 +361,11 @@ class Connection(asyncio.BufferedProtocol):
                 return
             self._throttled.cancel()
         self._throttled = loop.call_at(until, self._end_throttling)
-        self._check_held()
-        if not self._processing:
-            self._update_reading()
+        self._hold(THROTTLED)
 
     def _end_throttling(self) -> None:
         self._throttled = None
-        self._check_held()
-        self._go_on()
+        self._release(THROTTLED)
 
     # -- replies --------------------------------------------------------------------------------------------------
 
@@ -382,9 +374,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._parked:
             reply = Reply(self)
             reply.parts = parts
-            self._parked.append(reply)
-            self.listener.limits.parked += 1
-            self._check_held()
+            self._enqueue(reply)
         else:
             self._out += parts
             for part in parts:
@@ -410,44 +400,48 @@ class Connection(asyncio.BufferedProtocol):
             self._out_size += len(reply)
             self.listener.plain_requests += requests
 
-    def _queue(self, parts: list[Buffer]) -> None:
-        self._out += parts
-        for part in parts:
-            self._out_size += len(part)
-
     def park(self, *, mute: bool = False) -> Reply:
         """Reserve the place of the current request; `Reply.complete` answers it."""
         reply = Reply(self)
-        self._parked.append(reply)
-        self.listener.limits.parked += 1
+        self._enqueue(reply)
         if mute:
             self._muted_by = reply
-        self._check_held()
+            self._hold(MUTED)
         return reply
 
+    def _enqueue(self, reply: Reply) -> None:
+        self._parked.append(reply)
+        self.listener.limits.parked += 1
+        if len(self._parked) >= self._parked_max:
+            self._hold(CROWDED)
+
     def reply_completed(self, reply: Reply) -> None:
-        if self.is_closed:
+        if self._held & CLOSED:
             return
+        released = 0
         if self._muted_by is reply:
             self._muted_by = None
+            released = MUTED
         parked = self._parked
         while parked and (parts := parked[0].parts) is not None:
             answered = parked.popleft()
             self.listener.limits.parked -= 1
-            self._queue(parts)
+            self._out += parts
+            for part in parts:
+                self._out_size += len(part)
             if answered.latency is not None:
                 answered.latency.add(now_ns() - answered.since)
-        self._check_held()
-        if self._processing:
-            return
-        self.flush()
-        self._go_on()
+        if len(parked) < self._parked_max:
+            released |= CROWDED
+        if not self._held & BUSY:
+            self.flush()
+        self._release(released)
 
     def flush(self) -> None:
         """Send the replies that are ready."""
         out = self._out
         transport = self.transport
-        if not out or transport is None or self.is_closed:
+        if not out or transport is None or self._held & CLOSED:
             return
         self._out = []
         size, self._out_size = self._out_size, 0
@@ -469,7 +463,7 @@ class Connection(asyncio.BufferedProtocol):
         """Close a connection that has been silent for long, unless it waits for an answer."""
         if self._parked:
             return False
-        if self._write_paused:
+        if self._held & UNREAD:
             self.abort()  # it does not read its replies either
         else:
             self.close()
@@ -477,14 +471,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Close. Handle no more requests, not even those already received; replies that are ready are still sent."""
-        self._is_ending = self._is_held = True
+        self._held |= ENDING
         self.flush()
         if self.transport is not None:
             self.transport.close()
 
     def abort(self) -> None:
         """Close at once and discard unsent replies."""
-        self.is_closed = True
+        self._held |= CLOSED
         self._out.clear()
         if self.transport is not None:
             self.transport.abort()

@@ -29,8 +29,9 @@ from penstock.broker.metadata.registration import Registration
 from penstock.broker.net.peers import Peer
 from penstock.broker.partitions.fetch_sessions import INITIAL_EPOCH, NO_SESSION
 from penstock.broker.partitions.flusher import Flusher
-from penstock.broker.partitions.replica import Replica, Wakeups
+from penstock.broker.partitions.replica import Replica
 from penstock.broker.partitions.throttle import ReplicationThrottle
+from penstock.broker.partitions.wakeups import Wakeups
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.fetch import (
     FetchPartition,

@@ -17,9 +17,10 @@ from penstock.broker.partitions.divergence import divergence
 from penstock.broker.partitions.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH
 from penstock.broker.partitions.follower_sessions import FollowerSession, FollowerSessions, Position
 from penstock.broker.partitions.leader_hints import LeaderHints
-from penstock.broker.partitions.replica import Replica, ReplicationCounts, Wakeups
+from penstock.broker.partitions.replica import Replica, ReplicationCounts
 from penstock.broker.partitions.replicas import Replicas
 from penstock.broker.partitions.throttle import ReplicationThrottle
+from penstock.broker.partitions.wakeups import Wakeups
 from penstock.io.files import Buffer
 from penstock.log.log import Log
 from penstock.model.errors import ErrorCode, KafkaError
@@ -247,12 +248,11 @@ class FollowerFetch:
             if left <= 0 or (not is_free and throttle.holds_back(replica)):
                 return data, None  # it stays due
             max_bytes = min(position.max_bytes, left)
-            found = log.read(
+            found = log.read_cached(
                 position.offset,
                 max_bytes,
                 leader.log_end,
                 at_least_one=at_least_one,
-                cached_only=True,
                 doubted=position.is_doubtful,
             )
             if found is None:

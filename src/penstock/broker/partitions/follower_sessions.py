@@ -22,7 +22,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.broker.partitions.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, PartitionKey, TopicKey
-from penstock.broker.partitions.replica import Replica, Wakeups
+from penstock.broker.partitions.replica import Replica
+from penstock.broker.partitions.wakeups import Wakeups
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ownership import owned_by_loop
 from penstock.protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData

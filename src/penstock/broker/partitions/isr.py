@@ -17,8 +17,9 @@ from collections.abc import Callable
 
 from penstock.broker.metadata.controller_channel import ControllerChannel
 from penstock.broker.metadata.registration import Registration
-from penstock.broker.partitions.replica import Replica, Wakeups
+from penstock.broker.partitions.replica import Replica
 from penstock.broker.partitions.replicas import Replicas
+from penstock.broker.partitions.wakeups import Wakeups
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages.alter_partition import (
     AlterPartitionRequest,

@@ -35,7 +35,8 @@ from penstock.broker.metadata.brokers import Brokers
 from penstock.broker.net.peers import PeerFailed
 from penstock.broker.partitions.fetch_sessions import FINAL_EPOCH
 from penstock.broker.partitions.flusher import Flusher
-from penstock.broker.partitions.replica import Replica, Wakeups
+from penstock.broker.partitions.replica import Replica
+from penstock.broker.partitions.wakeups import Wakeups
 from penstock.io.files import FileSystem
 from penstock.log.cleaner import Cleaner
 from penstock.log.damage import Damage, rebuild, replacement

@@ -1,11 +1,9 @@
 """One partition on this broker: its log and its state as leader or follower.
 
 A replica is the end of the produce path and the start of the fetch path. When the high watermark moves, waiting
-producers are answered and waiting fetches are woken. The wake-ups run after the whole socket read that caused them
-(`Wakeups.run`), so that a burst of produce requests leads to one fetch reply, not many.
+producers are answered and waiting fetches are woken (`wakeups`).
 
-A replica is always either leader or follower; it is a follower even if there is no leader. Consumers wait for the high
-watermark to move (`waiting_fetches`); followers watch the log itself (`watchers`).
+A replica is always either leader or follower; it is a follower even if there is no leader.
 
 `flush.messages=1` is the only flush setting that delays acknowledgements. The leader then counts its own progress by
 what it has flushed, so that readers and followers see a record only when it is on disk. With `flush.messages=N` or
@@ -17,8 +15,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+from penstock.broker.partitions.wakeups import WaitingFetch, Wakeups, Watcher
 from penstock.io.clock import Clock
 from penstock.io.files import Buffer
 from penstock.log.log import Appended, Log, Slice
@@ -39,51 +38,6 @@ logger = logging.getLogger("penstock.replica")
 
 NO_EPOCH = -1
 UNKNOWN_BYTES = 1 << 30  # the number of new visible bytes is not counted: waiting fetches check again
-
-
-class WaitingFetch(Protocol):
-    def data_arrived(self, size: int) -> bool:
-        """`size` more bytes can be read; returns true if that may be enough."""
-        ...
-
-    def wake(self) -> None: ...
-
-
-class Watcher(Protocol):
-    """A follower's position in its fetch session; registered with a replica as long as the follower fetches from it."""
-
-    def appended(self, size: int) -> None:
-        """`size` more bytes can be fetched."""
-        ...
-
-    def committed(self) -> None:
-        """The high watermark moved."""
-        ...
-
-    def changed(self) -> None:
-        """There may be other news: a new leader, a new log start offset."""
-        ...
-
-    def in_sync_changed(self, isr: frozenset[int]) -> None: ...
-
-
-@owned_by_loop()
-class Wakeups:
-    """Waiting fetches that may now have enough data."""
-
-    __slots__ = ("_due",)
-
-    def __init__(self) -> None:
-        self._due: dict[WaitingFetch, None] = {}
-
-    def add(self, waiting: WaitingFetch) -> None:
-        self._due[waiting] = None
-
-    def run(self) -> None:
-        while self._due:
-            due, self._due = self._due, {}
-            for waiting in due:
-                waiting.wake()
 
 
 @dataclass(slots=True, eq=False)
@@ -615,9 +569,7 @@ class Replica:
         if messages > 0:
             self.messages_out += messages
 
-    def read(
-        self, offset: int, max_bytes: int, *, committed: bool, at_least_one: bool, cached_only: bool
-    ) -> Slice | None:
-        """Read what a consumer may see."""
+    def read_cached(self, offset: int, max_bytes: int, *, committed: bool, at_least_one: bool) -> Slice | None:
+        """Read what a consumer may see; None if that would wait for the disk."""
         limit = self.last_stable_offset if committed else self.high_watermark
-        return self.log.read(offset, max_bytes, limit, at_least_one=at_least_one, cached_only=cached_only)
+        return self.log.read_cached(offset, max_bytes, limit, at_least_one=at_least_one)

@@ -12,9 +12,10 @@ from penstock.broker.partitions.fetcher import Fetchers
 from penstock.broker.partitions.flusher import Flusher
 from penstock.broker.partitions.follower_sessions import FollowerSessions
 from penstock.broker.partitions.isr import InSyncProposals
-from penstock.broker.partitions.replica import Replica, Wakeups
+from penstock.broker.partitions.replica import Replica
 from penstock.broker.partitions.replicas import Replicas
 from penstock.broker.partitions.throttle import ReplicationThrottles
+from penstock.broker.partitions.wakeups import Wakeups
 from penstock.metadata.partition import Partition
 from penstock.settings.live import LiveSettings
 

@@ -16,9 +16,10 @@ import sys
 from collections.abc import Callable, Iterable
 
 from penstock.broker.metadata.registration import Registration
-from penstock.broker.partitions.replica import Replica, Wakeups
+from penstock.broker.partitions.replica import Replica
 from penstock.broker.partitions.replicas import Replicas
 from penstock.broker.partitions.replication import Replication
+from penstock.broker.partitions.wakeups import Wakeups
 from penstock.broker.storage.directory_assignments import DirectoryAssignments
 from penstock.broker.storage.storage import Storage
 from penstock.metadata.delta import MetadataDelta
