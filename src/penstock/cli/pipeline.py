@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli import pipeline_operate, pipeline_replay
+from penstock.cli import pipeline_init, pipeline_operate, pipeline_replay
 from penstock.cli.output import Json, command_group, note, parse_pairs, quiet_librdkafka
 from penstock.cli.pipeline_cluster import cluster_of
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from penstock.pipelines.spec.model import Pipeline
 
 app = command_group("Validate, test, run and operate data pipelines.")
+app.command("init")(pipeline_init.init)
 app.command("list")(pipeline_operate.list_pipelines)
 app.command("status")(pipeline_operate.status)
 app.command("stop")(pipeline_operate.stop)

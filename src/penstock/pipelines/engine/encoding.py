@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from penstock.pipelines.check import codecs
 from penstock.pipelines.engine.one_scan import NULL_FOR_NULL
-from penstock.pipelines.engine.tables import REASON, DeadRows
+from penstock.pipelines.engine.tables import FIELD, REASON, DeadRows
 from penstock.pipelines.spec.model import METADATA_COLUMNS, TopicSink
 from penstock.pipelines.spec.sql import SOURCE_ROW
 
@@ -60,6 +60,7 @@ def dead_letters(dead: list[DeadRows], pipeline: str, topic: str) -> DataFrame:
     record = f.col(SOURCE_ROW)
     told = f.array(
         _header("dead-letter.reason", f.col(REASON)),
+        _header("dead-letter.field", f.col(FIELD)),
         _header("dead-letter.pipeline", f.lit(pipeline)),
         _header("dead-letter.topic", record["topic"]),
         _header("dead-letter.partition", record["partition"]),

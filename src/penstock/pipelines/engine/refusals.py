@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from penstock.pipelines.engine.sink_rows import origin_of
-from penstock.pipelines.engine.tables import REASON, DeadRows
+from penstock.pipelines.engine.tables import FIELD, KIND, REASON, DeadRows
 from penstock.pipelines.sinks.destination import Refused
 from penstock.pipelines.spec.model import FormatSink
 from penstock.pipelines.spec.problems import PipelineFailed
@@ -67,4 +67,7 @@ class Refusals:
         reasons = {each.origin: f'sink "{sink}": {each.reason}' for each in refused}
         told = whole.sparkSession.createDataFrame(list(reasons.items()), f"origin string, {REASON} string")
         found = whole.select(SOURCE_ROW).join(f.broadcast(told), origin_of(f.col(SOURCE_ROW)) == f.col("origin"))
-        return DeadRows(table.name, found.select(SOURCE_ROW, REASON), multiplied=True)
+        kind = f'sink "{sink}" refused it'
+        nothing = f.lit(None).cast("string").alias(FIELD)
+        rows = found.select(SOURCE_ROW, REASON, nothing, f.lit(kind).alias(KIND))
+        return DeadRows(table.name, rows, multiplied=True, kinds=(kind,))
