@@ -2,8 +2,8 @@
 
 A record that does not decode has an error in the column `__error`, and NULL in all others; other modules decide what
 happens to it. An error is a struct: the reason, the fields that it is about, and its kind, of which there are few, so
-that metrics can count by it. Spark reads JSON; `codecs` reads Avro and Protobuf, in Python, because Spark's own readers are not in its
-PyPI package.
+that metrics can count by it. Spark reads JSON; `codecs` reads Avro and Protobuf, in Python, because Spark's own readers
+are not in its PyPI package.
 """
 
 from __future__ import annotations

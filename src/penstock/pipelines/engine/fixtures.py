@@ -149,7 +149,7 @@ def _start(
             if isinstance(pipeline.sinks[name], TopicSink):
                 records[name] = rows
             else:
-                written.sinks[name] += [_row(row) for row in rows.collect()]
+                written.sinks[name] += [plain_row(row) for row in rows.collect()]
         if outputs.dead_letters is not None:
             records[""] = outputs.dead_letters
         keep_records(_together(records))
@@ -351,7 +351,8 @@ def _fits(expected: Any, found: Any) -> bool:
     return bool(expected == found) and isinstance(expected, bool) == isinstance(found, bool)
 
 
-def _row(row: Row) -> dict[str, Any]:
+def plain_row(row: Row) -> dict[str, Any]:
+    """As tests show it: times and binary values as text."""
     return {name: _plain(value) for name, value in row.asDict(recursive=True).items()}
 
 

@@ -95,7 +95,7 @@ def written(value: Any, kind: Inferred) -> Any:
         return UNCERTAIN if any(each is UNCERTAIN for each in items) else items
     if kind.kind == "TIMESTAMP":
         return _time_text(value)
-    return value if _kind(value) == kind.kind or _is_number(value) and kind.kind == "DOUBLE" else UNCERTAIN
+    return value if _kind(value) == kind.kind or (_is_number(value) and kind.kind == "DOUBLE") else UNCERTAIN
 
 
 def _kind(value: Any) -> str:

@@ -30,7 +30,7 @@ def newest_offsets(bootstrap: str, topic: str, count: int) -> dict[TopicPartitio
 
 def newest_records(bootstrap: str, topic: str, count: int) -> list[Sampled]:
     """In the order of their timestamps; an error if the topic has no records."""
-    start: dict[int | TopicPartition, str | int | datetime] = {**newest_offsets(bootstrap, topic, count)}
+    start: dict[int | TopicPartition, str | int | datetime] = dict(newest_offsets(bootstrap, topic, count).items())
     table = read_table(bootstrap, topic, start=start, columns=["key", "value", "timestamp"])
     records = [
         Sampled(key=row["key"], value=row["value"], timestamp_ms=round(row["timestamp"].timestamp() * 1000))

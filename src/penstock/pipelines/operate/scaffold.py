@@ -55,14 +55,14 @@ def scaffold(topic: str, records: Sequence[Sampled], *, name: str, bootstrap: st
     values = [each.value for each in records if each.value is not None]
     objects = [made for made in map(_object, values) if made is not None]
     columns, others = infer_columns(objects) if 2 * len(objects) >= len(values) else ({}, [])
-    format: Format = "json" if columns else "string"
-    if format == "string" and not all(_text(value) is not None for value in values):
-        format = "bytes"
+    coding: Format = "json" if columns else "string"
+    if coding == "string" and not all(_text(value) is not None for value in values):
+        coding = "bytes"
     source = re.sub(r"\W", "_", topic, flags=re.ASCII)
     source = source if re.match(r"[A-Za-z]", source) and source != STEP else f"topic_{source}"
     keys = [each.key for each in records if each.key is not None]
     binary_key = not all(_text(key) is not None for key in keys)
-    tests = list(_tests(format, columns, records, source, has_keys=bool(keys) and not binary_key))
+    tests = list(_tests(coding, columns, records, source, has_keys=bool(keys) and not binary_key))
     lines = [
         f"# Made by `penstock pipeline init {topic}`, from {len(records)} records. The tests contain some of them.",
         f"name: {_scalar(name)}",
@@ -72,7 +72,7 @@ def scaffold(topic: str, records: Sequence[Sampled], *, name: str, bootstrap: st
         f"  {source}:",
         f"    topic: {_scalar(topic)}",
         *(["    key: bytes"] if binary_key else []),
-        *(f"    {line}" for line in _value(format, columns, others, objects)),
+        *(f"    {line}" for line in _value(coding, columns, others, objects)),
         "",
         "steps:",
         f"  {STEP}:",
@@ -87,23 +87,23 @@ def scaffold(topic: str, records: Sequence[Sampled], *, name: str, bootstrap: st
         f"    from: {STEP}",
         f"    topic: {_scalar(to)}",
         *(["    key: _key"] if keys else []),
-        *([] if format == "json" else [f"    value: {{format: {format}, column: value}}"]),
+        *([] if coding == "json" else [f"    value: {{format: {coding}, column: value}}"]),
     ]
     if tests:
         lines += ["", "tests:", *(f"  {line}" if line else "" for test in tests for line in test)]
     else:
         lines += ["", "# No tests: the values are binary, and rows of tests are text."]
-    return Scaffold(text="\n".join(lines) + "\n", format=format, columns=len(columns) or 1, tests=len(tests))
+    return Scaffold(text="\n".join(lines) + "\n", format=coding, columns=len(columns) or 1, tests=len(tests))
 
 
 # -- The source and the step.
 
 
 def _value(
-    format: Format, columns: Mapping[str, Inferred], others: list[str], objects: list[dict[str, Any]]
+    coding: Format, columns: Mapping[str, Inferred], others: list[str], objects: list[dict[str, Any]]
 ) -> Iterator[str]:
-    if format != "json":
-        yield f"value: {{format: {format}}}"
+    if coding != "json":
+        yield f"value: {{format: {coding}}}"
         return
     yield "value:"
     yield "  format: json"
@@ -164,16 +164,16 @@ def _shown(name: str) -> str:
 
 
 def _tests(
-    format: Format, columns: Mapping[str, Inferred], records: Sequence[Sampled], source: str, *, has_keys: bool
+    coding: Format, columns: Mapping[str, Inferred], records: Sequence[Sampled], source: str, *, has_keys: bool
 ) -> Iterator[list[str]]:
-    if format == "bytes":
+    if coding == "bytes":
         return
     usable = [each for each in records if each.value is not None and len(each.value) <= _TEXT_MAX] or list(records)
     good: list[tuple[dict[str, Any], dict[str, Any]]] = []
-    for each in _telling(usable, columns) if format == "json" else _distinct(usable):
-        expected = _expected(each, columns) if format == "json" else {"value": _parsed(each.value)}
+    for each in _telling(usable, columns) if coding == "json" else _distinct(usable):
+        expected = _expected(each, columns) if coding == "json" else {"value": _parsed(each.value)}
         key = {"key": _text(each.key)} if has_keys else {}
-        given, expected = {**key, **_given(each, format, columns)}, {**key, **expected}
+        given, expected = {**key, **_given(each, coding, columns)}, {**key, **expected}
         if _can_be_written(given) and _can_be_written(expected):
             good.append((given, expected))
         if len(good) == _TESTED_MAX:
@@ -188,7 +188,7 @@ def _tests(
             f"    {STEP}:",
             *(f"      - {_flow(expected)}" for _, expected in good),
         ]
-    if format == "json":
+    if coding == "json":
         bad = list(_poison(usable, columns))
         yield [
             "- name: records that do not decode become dead letters",
@@ -224,7 +224,9 @@ def _poison(records: Iterable[Sampled], columns: Mapping[str, Inferred]) -> Iter
     texts = [
         _text(each.value) for each in records if each.value is not None and _parsed(each.value) == _text(each.value)
     ]
-    found = [(text, {"reason": _POISON}) for text in dict.fromkeys(texts) if text and _can_be_written(text)]
+    found: list[tuple[Any, dict[str, Any]]] = [
+        (text, {"reason": _POISON}) for text in dict.fromkeys(texts) if text and _can_be_written(text)
+    ]
     for each in records:
         value = {name: item for name, item in (_object(each.value) or {}).items() if name in columns}
         wrong = misfits(value, columns)
@@ -235,9 +237,9 @@ def _poison(records: Iterable[Sampled], columns: Mapping[str, Inferred]) -> Iter
     yield from found[-_POISON_MAX:] or [("no JSON at all", {"reason": _POISON})]
 
 
-def _given(record: Sampled, format: Format, columns: Mapping[str, Inferred]) -> dict[str, Any]:
+def _given(record: Sampled, coding: Format, columns: Mapping[str, Inferred]) -> dict[str, Any]:
     value: Any = _text(record.value)
-    if format == "json":
+    if coding == "json":
         value = {name: each for name, each in (_object(record.value) or {}).items() if name in columns}
     time = datetime.fromtimestamp(record.timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
     return {"value": value, "timestamp": time.replace("+00:00", "Z")}
