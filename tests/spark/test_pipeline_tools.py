@@ -1,4 +1,4 @@
-"""What helps to write a pipeline, on Spark: tests that `init` has made, previews, dead letters that name their field."""
+"""What helps to write a pipeline, on Spark: the tests of `init`, previews, dead letters that name their field."""
 
 from __future__ import annotations
 
