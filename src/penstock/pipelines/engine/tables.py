@@ -88,6 +88,10 @@ class Tables:
         """The rows of a table that break an expectation."""
         return self.frames[name].filter(~_holds(expectation))
 
+    def with_records(self, name: str) -> DataFrame:
+        """The table as sinks see it, and the record that each row comes from, if it has one."""
+        return self.frames[name].drop(ERROR)
+
     def shown(self, name: str) -> DataFrame:
         """The table as sinks see it: without hidden columns."""
         return self.frames[name].drop(*_HIDDEN)

@@ -54,10 +54,11 @@ class Letter:
 
     @property
     def origin(self) -> str | None:
-        """Where the record was read: `topic-partition at offset N`."""
-        if self.source is None:
-            return None
-        return f"{self.source}-{self.text(f'{DEAD}partition')} at offset {self.text(f'{DEAD}offset')}"
+        """Where the record was read: `topic-partition at offset N`, as far as its headers say."""
+        partition, offset = self.text(f"{DEAD}partition"), self.text(f"{DEAD}offset")
+        if self.source is None or partition is None:
+            return self.source
+        return f"{self.source}-{partition}" + (f" at offset {offset}" if offset is not None else "")
 
     @property
     def source(self) -> str | None:
