@@ -1,4 +1,4 @@
-"""The alert rules name metrics that there are, by labels that they have; Prometheus reads them, where it is installed."""
+"""The alert rules name metrics that there are, by labels that they have; Prometheus reads them, if it is there."""
 
 from __future__ import annotations
 
