@@ -119,7 +119,7 @@ def test_text_binary_and_keys(tmp_path: Path) -> None:
 
     binary = made(b"\xff\x00", "text", key=None)
     assert (binary.format, binary.tests) == ("bytes", 0)
-    assert checked(binary, tmp_path).sinks["selected"].key == ""  # type: ignore[union-attr]
+    assert checked(binary, tmp_path).sinks["selected"].key == ""
 
 
 JSON = st.recursive(

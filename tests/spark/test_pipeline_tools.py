@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from documentation import blocks_of
 from penstock import Admin
 from penstock.arrow import write_table
 from penstock.cli.pipeline_preview import previewed
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
     from penstock.pipelines.spec.loading import Loaded
     from penstock.testing import Cluster
+
+PAGE = Path(__file__).parents[2] / "docs" / "pipelines.md"
 
 
 def loaded_from(text: str, place: Path) -> Loaded:
@@ -106,6 +109,17 @@ tests:
 
 def test_dead_letters_name_the_field(spark: SparkSession, tmp_path: Path) -> None:
     assert failed(loaded_from(FIELDS, tmp_path), spark) == {}
+
+
+def test_the_page_shows_a_step_with_state_and_timers(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocks = blocks_of(PAGE)
+    (file,) = [text for language, text in blocks if language == "yaml" and text.startswith("name: visits")]
+    (module,) = [text for language, text in blocks if language == "py"]
+    (tmp_path / "visits.py").write_text(module)
+    monkeypatch.syspath_prepend(str(tmp_path))  # also takes away what the pipeline adds
+    assert failed(loaded_from(file, tmp_path), spark) == {}
 
 
 PREVIEWED = """\

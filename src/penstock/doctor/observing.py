@@ -139,7 +139,8 @@ class _Look:
         watched_ms = int((time.monotonic() - began) * 1000)
         partitions = self._partitions()
         has_pipelines = not lost and any(each.where.topic == PIPELINES for each in partitions)
-        pipelines, queries = (has_pipelines and self._ask("pipelines", self._pipelines)) or ((), ())
+        reported = self._ask("pipelines", self._pipelines) if has_pipelines else None
+        pipelines, queries = reported or ((), ())
         return Observations(
             bootstrap=self.bootstrap,
             cluster_id=self.cluster_id,

@@ -101,6 +101,7 @@ def pipeline_output(loaded: Loaded, session: SparkSession, given: Given) -> Pipe
             if not sources.feed(analysis.tables[query.head].sources):
                 continue
             own = session.newSession()
+            _configure(own, loaded.pipeline)
             own.conf.set("spark.sql.codegen.wholeStage", "false")  # compiling costs more than processing a few rows
             body = BatchPlan(loaded.pipeline, analysis, query, loaded.directory, sources)
             frame = query_input(own, loaded.pipeline, analysis, query, loaded.directory, sources)
@@ -118,6 +119,13 @@ def pipeline_output(loaded: Loaded, session: SparkSession, given: Given) -> Pipe
         for each in running.values():
             each.stop()
         shutil.rmtree(directory)
+
+
+def _configure(session: SparkSession, pipeline: Pipeline) -> None:
+    """The session may have been started for other pipelines, too."""
+    for name, value in pipeline.spark.items():
+        if name.startswith("spark.sql.") and session.conf.isModifiable(name):
+            session.conf.set(name, value)
 
 
 def _start(

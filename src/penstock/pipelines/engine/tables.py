@@ -9,9 +9,11 @@ sources and steps as views of a session that belongs to the query, so queries do
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipelines.check.analysis import Analysis, Table
@@ -175,12 +177,23 @@ def function_named(reference: str, directory: str) -> Callable[..., Any]:
     if directory not in sys.path:
         sys.path.insert(0, directory)
     try:
-        found = getattr(importlib.import_module(module), name)
+        home = importlib.import_module(module)
+        found = getattr(home, name)
     except (ImportError, AttributeError) as error:
         raise PipelineFailed(f"{reference}: {error}") from error
     if not callable(found):
         raise PipelineFailed(f"{reference} is not a function")
+    if os.path.dirname(os.path.abspath(home.__file__ or "")) == os.path.abspath(directory):
+        _send_to_workers(home)
     return found  # type: ignore[no-any-return]
+
+
+def _send_to_workers(module: ModuleType) -> None:
+    """Spark's workers cannot import a module that is only beside the pipeline's file. So its functions and classes,
+    such as UDFs and processors with state, are sent to them whole, and not by name."""
+    from pyspark import cloudpickle
+
+    cloudpickle.register_pickle_by_value(module)
 
 
 def _with_row_as_record(raw: DataFrame) -> DataFrame:
