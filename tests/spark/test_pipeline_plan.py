@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import json
 import random
-import time
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
