@@ -227,7 +227,8 @@ The metrics have the names that Kafka's metrics have behind Prometheus' JMX expo
 kafka_exporter. So dashboards and alerts for Kafka find them. Metrics that only Penstock has begin with `penstock_`.
 Metrics per topic have no total over all topics: use `sum(rate(...))`. Counters start at 0 when a node starts.
 
-Set alerts on these expressions:
+Set alerts on these expressions. [prometheus/penstock-alerts.yml](prometheus/penstock-alerts.yml) has them as rules to
+load in Prometheus, together with those for [pipelines](pipelines-operating.md#metrics):
 
 | expression | meaning |
 |---|---|

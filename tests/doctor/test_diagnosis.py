@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,8 @@ from penstock.doctor.observations import (
     TransactionSeen,
 )
 from penstock.model.ids import TopicPartition
+from penstock.pipelines.operate.reports import PipelineReport, QueryReport
+from penstock.spark.progress.query_progress import QueryProgress, SourceProgress
 
 GIB = 2**30
 HERE = Reached("127.0.0.1:9092", "127.0.0.1", cluster_id="ours", is_loopback=True)
@@ -233,3 +236,124 @@ def test_a_group_that_does_not_come_to_rest(samples: list[GroupSample]) -> None:
 def test_one_rebalance_is_none_too_many() -> None:
     samples = (sample("Stable", 3, "a"), sample("PreparingRebalance", 3, "a"), sample("Stable", 4, "a", "b"))
     assert found(groups=(GroupSeen("billing", samples),)) == []
+
+
+# -- pipelines ---------------------------------------------------------------------------------------------------------
+
+NOW_MS = 1_700_000_000_000
+SPARK_GROUP = "spark-shop.orders"
+
+
+def pipeline(as_a_whole: str = "running", *, ago_ms: int = 1000, **changes: object) -> PipelineReport:
+    query = QueryReport(name="orders", state="running", groups=(SPARK_GROUP,), batch_ended_ms=NOW_MS - 60_000)
+    report: dict[str, Any] = {
+        "name": "shop",
+        "run_id": "r",
+        "state": as_a_whole,
+        "file": "shop.yaml",
+        "driver": "host:7",
+        "started_ms": NOW_MS - 3_600_000,
+        "heartbeat_ms": NOW_MS - ago_ms,
+        "queries": (dataclasses.replace(query, **changes),),  # type: ignore[arg-type]
+    }
+    return PipelineReport(**report)
+
+
+def spark_group(lag: int, *, moved: int = 0) -> GroupSeen:
+    """Spark's groups never have members."""
+    return GroupSeen(SPARK_GROUP, (sample("Empty"),), "", (progress(lag, moved=moved, has_member=False),))
+
+
+def test_the_group_of_a_pipeline_that_keeps_up_is_left_alone() -> None:
+    assert found(pipelines=(pipeline(),), groups=(spark_group(100),), now_ms=NOW_MS) == []
+    # The same group without a pipeline is one that nobody reads.
+    assert only(groups=(spark_group(20_000),)).code == "group-lagging"
+
+
+@pytest.mark.parametrize(
+    ("report", "group", "code", "what", "why", "todo"),
+    [
+        (
+            pipeline(),
+            spark_group(20_000),
+            "pipeline-lagging",
+            "query 'orders' of pipeline 'shop' is 20000 records behind",
+            "no batch ended in 5 s; the last one ended 60 s ago",
+            "pipeline status shop",
+        ),
+        (
+            pipeline(processed_rows_per_second=70.4),
+            spark_group(20_000, moved=10),
+            "pipeline-lagging",
+            "20000 records behind",
+            "slower than the producers: 70 rows a second",
+            "more cores",
+        ),
+        (
+            pipeline("lost", ago_ms=7_200_000),
+            spark_group(12),
+            "pipeline-lost",
+            "pipeline 'shop' was last heard of 120 min ago; 12 records wait for it",
+            "its driver (host:7) was killed",
+            "penstock pipeline run shop.yaml",
+        ),
+        (
+            pipeline("failed", error="no table", error_ms=5),
+            spark_group(0),
+            "pipeline-failed",
+            "pipeline 'shop' has failed, 1 s ago",
+            'query "orders": no table',
+            "penstock pipeline run shop.yaml",
+        ),
+        (
+            pipeline("stopped", ago_ms=600_000),
+            spark_group(20_000),
+            "pipeline-not-running",
+            "pipeline 'shop' does not run, and 20000 records wait for it",
+            "it was stopped 10 min ago",
+            "groups delete spark-shop.orders",
+        ),
+        (
+            pipeline("backing off", state="backing off", failures=4, error="refused"),
+            spark_group(20_000),
+            "pipeline-failing",
+            "fails again and again: 4 times in a row",
+            "refused",
+            "nothing is lost",
+        ),
+        (
+            pipeline(dead_letters=3),
+            spark_group(0),
+            "pipeline-dead-letters",
+            "pipeline 'shop' has put 3 records aside as dead letters",
+            "since it started, 60 min ago",
+            "penstock pipeline dead-letters shop.yaml",
+        ),
+    ],
+)
+def test_pipelines(report: PipelineReport, group: GroupSeen, code: str, what: str, why: str, todo: str) -> None:
+    finding = only(pipelines=(report,), groups=(group,), now_ms=NOW_MS)
+    assert finding.code == code
+    assert what in finding.what
+    assert why in finding.why
+    assert todo in finding.todo
+
+
+def test_pipelines_that_are_as_they_should_be() -> None:
+    stopped = pipeline("stopped", ago_ms=600_000)
+    assert found(pipelines=(stopped,), groups=(spark_group(10),), now_ms=NOW_MS) == []
+    backfill = dataclasses.replace(pipeline("failed", error="x"), backfill_of="shop")
+    assert found(pipelines=(backfill,), groups=(spark_group(20_000),), now_ms=NOW_MS) == []
+    assert found(Limits(dead_letters_max=3), pipelines=(pipeline(dead_letters=3),), now_ms=NOW_MS) == []
+
+
+@pytest.mark.parametrize(
+    ("state", "why"), [("running", "slower than the producers"), ("failed", "does not run: failed, oops")]
+)
+def test_a_spark_query_that_is_no_pipeline(state: str, why: str) -> None:
+    source = SourceProgress(description="orders", group=SPARK_GROUP)
+    told: dict[str, Any] = {"state": state, "error": "oops" if state == "failed" else None, "sources": (source,)}
+    query = QueryProgress(query_id="q", run_id="r", name="mine", started_ms=0, heartbeat_ms=0, **told)
+    finding = only(spark_queries=(query,), groups=(spark_group(20_000),), now_ms=NOW_MS)
+    assert (finding.code, finding.what) == ("spark-query-lagging", "the Spark query 'mine' is 20000 records behind")
+    assert why in finding.why

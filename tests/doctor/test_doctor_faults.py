@@ -24,8 +24,10 @@ from penstock.client.wire.admin import Admin
 from penstock.client.wire.connection import Connection
 from penstock.local.ports import free_ports
 from penstock.model.ids import TopicPartition
+from penstock.pipelines.operate.reports import REPORT_KEY, PipelineReport, QueryReport
 from penstock.protocol.messages.produce import ProduceResponse
 from penstock.simulator.requests import batch, now_ms, only_partition, produce_request
+from penstock.spark.progress.topic import PipelinesTopic
 from penstock.testing.clusters import RunningCluster, start_cluster
 from penstock.testing.nodes import RunningNode, start_node
 from waiting import wait_until
@@ -198,6 +200,42 @@ def test_clock_disk_transaction_and_lag(doctor: Doctor, node: RunningNode, cli: 
     shown = cli("doctor", node.bootstrap, "--max-clock-skew", "2h", "--min-disk-free", "0", "--watch", "0")
     assert shown.out.endswith("all is well\n")
     assert shown.err == ""
+
+
+def test_pipelines(doctor: Doctor, node: RunningNode) -> None:
+    """Reports as pipelines write them; a group of Spark's, which never has members."""
+
+    def report(name: str, state: Any, ago_ms: int, **figures: Any) -> None:
+        query = QueryReport(name="orders", state="running", groups=(f"spark-{name}.orders",), **figures)
+        told_ms = now_ms() - ago_ms
+        made = PipelineReport(
+            name=name, run_id="r", state=state, file=f"{name}.yaml", started_ms=told_ms, heartbeat_ms=told_ms,
+            queries=(query,),
+        )  # fmt: skip
+        topic.put(f"{REPORT_KEY}{name}", made.to_json())
+
+    with Admin(node.bootstrap) as admin:
+        admin.topics.create("sold", partitions=1)
+        producer = Producer({"bootstrap.servers": node.bootstrap})
+        for _ in range(50):
+            producer.produce("sold", b"one")
+        assert producer.flush(DEADLINE_S) == 0
+        for name in ("shop", "store"):
+            admin.groups.alter_offsets(f"spark-{name}.orders", {TopicPartition("sold", 0): 7})
+        topic = PipelinesTopic(node.bootstrap, timeout=DEADLINE_S)
+        try:
+            report("shop", "running", 0, dead_letters=2)
+            report("store", "running", 60_000)
+            status, findings = doctor(node.bootstrap, "--max-clock-skew", "2h", "--max-lag", "40")
+            assert status == 1
+            assert set(findings) == {"pipeline-lagging", "pipeline-lost", "pipeline-dead-letters"}
+            assert findings["pipeline-lagging"]["what"] == "query 'orders' of pipeline 'shop' is 43 records behind"
+            assert "43 records wait for it" in findings["pipeline-lost"]["what"]
+            report("shop", "ended", 0)
+            report("store", "stopped", 0)
+        finally:
+            topic.close()
+    assert doctor(node.bootstrap, "--max-clock-skew", "2h") == (0, {})
 
 
 def test_a_consumer_that_keeps_rebalancing(doctor: Doctor, node: RunningNode) -> None:

@@ -29,7 +29,7 @@ from penstock.pipelines.check.analysis import analyse
 from penstock.pipelines.check.query_plan import QueryPlan, plan
 from penstock.pipelines.engine.metrics import FAMILIES, families_of, parse_listener
 from penstock.pipelines.engine.prepared import Output, Prepared
-from penstock.pipelines.engine.query_status import QueryStatus, Tally
+from penstock.pipelines.engine.query_status import QueryStatus, RecordTimes, Tally
 from penstock.pipelines.operate.backfill import (
     Backfill,
     BackfillRefused,
@@ -130,6 +130,7 @@ def batch(number: int, run_id: str) -> dict[str, object]:
         "id": "q",
         "runId": run_id,
         "batchId": number,
+        "timestamp": "2026-05-01T00:00:00.000Z",
         "numInputRows": 10,
         "durationMs": {"triggerExecution": 200},
         "sources": [{"endOffset": offsets, "latestOffset": {"orders": {"0": number + 4}}, "numInputRows": 10}],
@@ -151,7 +152,10 @@ def query_status() -> QueryStatus:
     status = QueryStatus("q", lambda: 1000)
     status.starts()
     status.started(running("a"), ORDERS)
-    status.wrote(Tally({"out": 8}, dead_letters=2), 0)
+    tally = Tally({"out": 8}, dead_letters=2, seconds={"out": 0.1})
+    tally.reasons["not JSON"] = 2
+    tally.times = RecordTimes(8, mean_ms=1777593599000.0, oldest_ms=1777593598000.0)
+    status.wrote(tally, 0)
     status.progressed(batch(0, "a"))
     status.failed("down", 1, 0.5)
     status.progressed(batch(1, "other"))
@@ -179,18 +183,40 @@ def test_figures_of_a_query_go_on_over_restarts() -> None:
 
 
 def test_what_a_plan_has_written_is_observed_by_spark(caplog: pytest.LogCaptureFixture) -> None:
-    outputs = (Output("a"), Output("b"), Output(), Output(), Output(violated=("orders", "an amount")))
+    letters = (Output(kinds=("not JSON", "null")), Output(kinds=("expects",)))
+    outputs = (Output("a"), Output("b"), *letters, Output(violated=("orders", "an amount")))
     status = QueryStatus("q", lambda: 1000)
-    status.observes(Prepared(cast(Any, None), outputs).tally)
+    status.observes(Prepared(cast(Any, None), outputs).tally, "a,b")
     status.started(running("a"), ORDERS)
     counts = {"output_0": 5, "output_1": 0, "output_2": 1, "output_3": 2, "output_4": 3}
+    kinds = {"output_2kind_0": 0, "output_2kind_1": 1, "output_3kind_0": 2}
+    times = {"timed": 5, "time_mean": 1777593599000.0, "time_oldest": 1777593598500}
+    observed = {"head": {"digests_of_0": 0}, "outputs": {**counts, **kinds, **times}}
 
-    status.progressed({**batch(0, "a"), "observedMetrics": {"head": {"digests_of_0": 0}, "outputs": counts}})
+    durations = {"triggerExecution": 200, "addBatch": 150}
+    status.progressed({**batch(0, "a"), "durationMs": durations, "observedMetrics": observed})
     status.progressed(batch(1, "a"))  # its decision was there already, so nothing was computed
 
     told = status.report()
     assert (told.rows_out, told.dead_letters, told.batches) == ({"a": 5, "b": 0}, 3, 2)
+    assert (told.dead_letters_by_reason, told.sink_seconds) == ({"null": 1, "expects": 2}, {"a,b": 0.15})
+    assert (told.latency_ms, told.latency_max_ms, status.latency.records) == (1200, 1700, 5)
     assert [each.getMessage() for each in caplog.records] == ['batch 0: 3 rows of "orders" break "an amount"']
+
+
+def test_latency_is_from_the_timestamps_of_records_to_the_end_of_their_batch() -> None:
+    status = query_status()
+    assert (status.latency.records, round(status.latency.seconds, 6)) == (8, 8 * 1.2)
+    told = status.report()
+    assert (told.latency_ms, told.latency_max_ms) == (1200, 2200)
+    # Rows of a step with state come from no single record; Spark knows the times in the watermark's column.
+    times = {"avg": "2026-04-30T23:59:57.000Z", "min": "2026-04-30T23:59:50.000Z", "max": "2026-05-01T00:00:01.000Z"}
+    status.progressed({**batch(2, "b"), "eventTime": times})
+    assert (status.report().latency_ms, status.report().latency_max_ms) == (3200, 10_200)
+    assert (status.latency.records, round(status.latency.seconds, 6)) == (18, 8 * 1.2 + 10 * 3.2)
+    # The clock of a producer that is ahead makes no negative latency.
+    status.progressed({**batch(3, "b"), "eventTime": {**times, "avg": times["max"]}})
+    assert status.report().latency_ms == 0
 
 
 def test_how_it_looks() -> None:
@@ -233,6 +259,11 @@ def test_metrics_are_those_of_the_page() -> None:
     assert values["penstock_pipeline_rows_out_total"] == 8
     assert values["penstock_pipeline_batch_seconds_count"] == 2
     assert values["penstock_pipeline_batch_seconds_sum"] == 0.4
+    assert values["penstock_pipeline_dead_letters_by_reason_total"] == 2
+    assert values["penstock_pipeline_sink_seconds_total"] == 0.1
+    assert values["penstock_pipeline_latency_seconds_count"] == 8
+    assert values["penstock_pipeline_latency_seconds_sum"] == pytest.approx(9.6)
+    assert values["penstock_pipeline_latency_max_seconds"] == 2.2
     states = {each.labels["state"]: each.value for each in found["penstock_pipeline_query_state"].samples}
     assert states == {"waiting": 0, "running": 1, "backing off": 0, "ended": 0, "failed": 0}
     rows = re.findall(r"^\| `(penstock_pipeline_\w+)` \| (\w+) \| (.*?) \| (.*) \|$", PAGE.read_text(), re.MULTILINE)

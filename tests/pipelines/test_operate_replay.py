@@ -28,10 +28,23 @@ class World:
         self.orders = cluster.create_topic(unique_topic("orders"), 3, configs={"retention.ms": "-1"})
         self.dead = cluster.create_topic(unique_topic("dead"), 2, configs={"retention.ms": "-1"})
 
-    def bury(self, *numbers: int, reason: str = "not JSON", pipeline: str = "shop", topic: str | None = None) -> None:
+    def bury(
+        self,
+        *numbers: int,
+        reason: str = "not JSON",
+        pipeline: str = "shop",
+        topic: str | None = None,
+        **more: str,
+    ) -> None:
         with Producer(self.bootstrap) as producer:
             for number in numbers:
-                told = {"reason": reason, "pipeline": pipeline, "partition": "1", "timestamp": str(1000 + number)}
+                told = {
+                    "reason": reason,
+                    "pipeline": pipeline,
+                    "partition": "1",
+                    "timestamp": str(1000 + number),
+                    **more,
+                }
                 if topic != "":
                     told["topic"] = topic or self.orders
                 headers: list[tuple[str, bytes | str | None]] = [
@@ -140,3 +153,35 @@ def test_calls_that_are_killed_again_and_again(world: World) -> None:
     assert running.returncode == 0, out
     print(f"{killed} were killed, {out.splitlines()[-1]}")
     assert world.numbers() == list(range(letters))
+
+
+@pytest.mark.timeout(600)
+def test_letters_are_shown_by_reason_with_a_sample(world: World, cli: CommandLine) -> None:
+    world.bury(*range(3))
+    world.bury(3, 4, reason="amount is not DOUBLE", field="amount", offset="17")
+    world.bury(5, reason="no customer", pipeline="other")
+    cli("pipeline", "replay-dead-letters", world.dead, "-b", world.bootstrap, "--reason", "JSON", "--limit", "1")
+
+    def call(*options: str) -> dict[str, Any]:
+        status, out, err = cli("pipeline", "dead-letters", world.dead, "-b", world.bootstrap, "--json", *options)
+        assert status == 0, err
+        return expect(dict, json.loads(out))
+
+    causes = call("--sample", "2")["causes"]
+    told = [(each["letters"], each["replayed"], each["field"], each["reason"]) for each in causes]
+    assert told == [(3, 1, None, "not JSON"), (2, 0, "amount", "amount is not DOUBLE"), (1, 0, None, "no customer")]
+    assert {each["value"] for each in causes[1]["samples"]} == {"3", "4"}
+    assert causes[1]["samples"][0]["origin"] == f"{world.orders}-1 at offset 17"
+    assert [each["letters"] for each in call("--reason", "double")["causes"]] == [2]
+    assert sum(each["letters"] for each in call("--last", "1")["causes"]) <= 2
+
+    status, out, _ = cli("pipeline", "dead-letters", world.dead, "-b", world.bootstrap)
+    lines = out.splitlines()
+    assert (status, lines[0].split()[:2], lines[2].split()[:4]) == (
+        0,
+        ["LETTERS", "REPLAYED"],
+        ["2", "0", "shop", world.orders],
+    )
+    assert lines[-1] == f"{world.dead}: 6 dead letters"
+    status, _, err = cli("pipeline", "dead-letters", f"{world.dead}-not", "-b", world.bootstrap)
+    assert (status, "there is no topic" in err) == (1, True)

@@ -163,6 +163,10 @@ def _seen(shop: Shop, runner: Runner, cli: CommandLine, address: str) -> None:
         lines = page.read().decode().splitlines()
     labels = f'{{pipeline="{shop.name}",query="orders"}}'
     assert f"penstock_pipeline_dead_letters_total{labels} 1.0" in lines
+    assert f"penstock_pipeline_latency_seconds_count{labels} 3.0" in lines
+    by_reason = labels.replace("}", ',reason="not JSON"}')
+    assert f"penstock_pipeline_dead_letters_by_reason_total{by_reason} 1.0" in lines
+    assert any(line.startswith("penstock_pipeline_sink_seconds_total{") and 'sink="copies"' in line for line in lines)
     wait_until(lambda: reports(bootstrap)[shop.name].queries[0].batches, seconds=TIMEOUT_S)
     status, out, err = cli("pipeline", "status", shop.name, "-b", bootstrap)
     assert (status, out.splitlines()[0].startswith(f"{shop.name}: running for")) == (0, True)

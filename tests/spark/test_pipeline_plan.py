@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import random
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -116,6 +117,7 @@ def test_both_ways_write_the_same_records(
 
     monkeypatch.setattr(running, "Ending", Watched)
     orders = new_topic(partitions=2)
+    began_ms = 1000 * time.time()
     write_table(cluster.bootstrap, orders, some_orders(400))
     ways: tuple[Way, ...] = ("batch by batch", "prepared", "streamed")
     written: dict[str, dict[str, Counter[str]]] = {}
@@ -130,7 +132,12 @@ def test_both_ways_write_the_same_records(
         forced(runner, way).run_once()
         written[way] = {name: content(cluster, topic) for name, topic in topics.items()}
         report = runner.status["orders"].report()
-        told[way] = (report.rows_out, report.dead_letters, report.batches)
+        told[way] = (report.rows_out, report.dead_letters, report.batches, report.dead_letters_by_reason)
+        assert report.latency_ms is not None
+        assert report.latency_max_ms is not None
+        assert 0 < report.latency_ms <= report.latency_max_ms < 1000 * time.time() - began_ms
+        assert list(report.sink_seconds) == ["divided,positive,words,maybe"]
+        assert report.sink_seconds["divided,positive,words,maybe"] > 0
 
     assert written["streamed"] == written["batch by batch"]
     assert written["prepared"] == written["batch by batch"]
@@ -138,6 +145,11 @@ def test_both_ways_write_the_same_records(
     assert told["streamed"] == told["batch by batch"] == told["prepared"]
     assert told["streamed"][1] == sum(written["streamed"]["dead"].values())
     assert told["streamed"][2] >= 3
+    reasons = told["streamed"][3]
+    assert set(reasons) == {"not JSON", "null in a column that is NOT NULL", *(
+        f'"{table}" expects {name}' for table, name in (("orders", "small"), ("positive", "not a thirteenth"))
+    )}  # fmt: skip
+    assert sum(reasons.values()) == told["streamed"][1]
     violations = Counter(record.getMessage() for record in caplog.records if "not a seventh" in record.getMessage())
     assert violations and set(violations.values()) == {len(ways)}
 

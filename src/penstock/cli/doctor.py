@@ -34,6 +34,9 @@ def doctor(
     longer_than: Annotated[
         str, typer.Option(metavar="DURATION", help="Check transactions that are open for longer.")
     ] = "15m",
+    max_dead_letters: Annotated[
+        int, typer.Option(min=0, metavar="RECORDS", help="Report running pipelines with more dead letters.")
+    ] = 0,
     watch: Annotated[
         float | None,
         typer.Option(
@@ -50,9 +53,9 @@ def doctor(
     """Check a cluster from this machine, and report what is wrong, why, and what to do.
 
     Checks the addresses (the given ones, and those that brokers advertise to clients), the cluster id, brokers and
-    controllers, partitions, clocks, disks, transactions and groups. The command only reads. Exits with 0 if it finds no
-    problem, 1 if it finds one, 2 if no broker answers. Works with any Kafka-compatible cluster; it can check the clocks
-    of brokers that have metrics.
+    controllers, partitions, clocks, disks, transactions, groups and pipelines. The command only reads. Exits with 0 if
+    it finds no problem, 1 if it finds one, 2 if no broker answers. Works with any Kafka-compatible cluster; it can
+    check the clocks of brokers that have metrics.
 
     Examples:
 
@@ -70,6 +73,7 @@ def doctor(
         disk_free_min=min_disk_free / 100,
         clock_skew_max_ms=_milliseconds("--max-clock-skew", max_clock_skew),
         cluster_id=cluster_id,
+        dead_letters_max=max_dead_letters,
     )
     patience = Patience(
         timeout_s=timeout,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli import pipeline_operate, pipeline_replay
+from penstock.cli import pipeline_dead_letters, pipeline_init, pipeline_operate, pipeline_replay
 from penstock.cli.access import reach
 from penstock.cli.output import Json, command_group, note, parse_pairs, quiet_librdkafka
 from penstock.cli.pipeline_cluster import cluster_of
@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from penstock.pipelines.spec.secrets import Secret
 
 app = command_group("Validate, test, run and operate data pipelines.")
+app.command("init")(pipeline_init.init)
 app.command("list")(pipeline_operate.list_pipelines)
 app.command("status")(pipeline_operate.status)
 app.command("stop")(pipeline_operate.stop)
+app.command("dead-letters")(pipeline_dead_letters.dead_letters)
 app.command("replay-dead-letters")(pipeline_replay.replay_dead_letters)
 
 File = Annotated[str, typer.Argument(metavar="FILE", show_default=False, help="Pipeline file, in YAML.")]
@@ -158,6 +160,58 @@ def test(
     name = wanted[0].loaded.pipeline.name if len(wanted) == 1 else "penstock-pipeline-test"
     if not tested(wanted, _quick_session(name, config, master)):
         raise typer.Exit(1)
+
+
+@app.command()
+def preview(
+    file: File,
+    step: Annotated[
+        str, typer.Argument(metavar="STEP", show_default=False, help="A step, source or sink of the file.")
+    ],
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="Show at most this many rows.")] = 10,
+    records: Annotated[
+        int, typer.Option(min=1, metavar="N", help="How many of the newest records of each topic to read.")
+    ] = 1000,
+    everything: Annotated[bool, typer.Option("--all", help="Read all records instead of the newest.")] = False,
+    env: Environment = None,
+    settings: Settings = None,
+    master: Master = None,
+    bootstrap_server: Annotated[
+        str | None,
+        typer.Option(
+            "--bootstrap-server",
+            "-b",
+            metavar="HOST:PORT,...",
+            help="Brokers to use instead of those in the file; default: those in the file, or else PENSTOCK_BOOTSTRAP.",
+            show_default=False,
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show rows of a step, computed from the newest records of its topics. Writes nothing and keeps no checkpoint.
+
+    Also shows which records would become dead letters on the way. A step with state sees only the records that are
+    read, and no watermark.
+
+    Examples:
+
+        penstock pipeline preview orders.yaml large
+        penstock pipeline preview orders.yaml large --limit 3 --records 100000 --json
+    """
+    from penstock.cli.pipeline_preview import previewed
+
+    quiet_librdkafka()
+    loaded = checked(file, env, settings)
+    check_secrets(loaded.pipeline)
+    previewed(
+        loaded,
+        step,
+        cluster_of(bootstrap_server, loaded).address,
+        partial(_quick_session, loaded.pipeline.name, loaded.pipeline.spark, master),
+        limit=limit,
+        records=None if everything else records,
+        as_json=json,
+    )
 
 
 @app.command()

@@ -11,7 +11,7 @@ from penstock.cli.arguments import duration_text
 from penstock.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, Json, fail, note, print_json, print_table
 
 if TYPE_CHECKING:
-    from penstock.pipelines.operate.reports import PipelineReport
+    from penstock.pipelines.operate.reports import PipelineReport, QueryReport
 
 Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="Name of the pipeline.")]
 
@@ -86,9 +86,12 @@ def status(name: Name, bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, json: Js
             print(f"  metrics   http://{report.metrics}/metrics")
         print()
         print_table(
-            ["QUERY", "STATE", "BATCH", "ROWS", "ROWS/S", "LAG", "LATE", "DEAD", "RESTARTS", "WATERMARK", "WRITTEN"],
             [
-                [query.name, state_text(query, now_ms), *figures(query), _written(query.rows_out)]
+                *("QUERY", "STATE", "BATCH", "ROWS", "ROWS/S", "LAG", "LATE", "DEAD", "RESTARTS", "WATERMARK"),
+                *("LATENCY", "WRITTEN"),
+            ],
+            [
+                [query.name, state_text(query, now_ms), *figures(query), _latency(query), _written(query.rows_out)]
                 for query in report.queries
             ],
         )
@@ -152,6 +155,10 @@ def _since(report: PipelineReport) -> str:
 
 def _written(rows: Any) -> str | None:
     return ",".join(f"{sink}:{count}" for sink, count in sorted(rows.items())) or None
+
+
+def _latency(query: QueryReport) -> str | None:
+    return None if query.latency_ms is None else f"{query.latency_ms / 1000:.1f}s"
 
 
 def _now_ms() -> int:

@@ -6,9 +6,13 @@ Times are milliseconds. A value that could not be observed is None, or missing, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from penstock.model.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from penstock.pipelines.operate.reports import PipelineReport
+    from penstock.spark.progress.query_progress import QueryProgress
 
 Failure = Literal["name", "refused", "silent", "not-kafka", "controller", "tls", "login"]
 
@@ -124,4 +128,7 @@ class Observations:
     watched_ms: int = 0
     hanging: tuple[TransactionSeen, ...] = ()
     open_long: tuple[TransactionSeen, ...] = ()
+    pipelines: tuple[PipelineReport, ...] = ()
+    spark_queries: tuple[QueryProgress, ...] = ()  # of pipelines, and of other programs
+    now_ms: int = 0  # when pipelines were asked for
     unobserved: tuple[str, ...] = ()

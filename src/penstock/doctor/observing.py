@@ -52,9 +52,12 @@ from penstock.protocol.messages.metadata import MetadataRequest, MetadataRespons
 if TYPE_CHECKING:
     from penstock.client.wire.admin.cluster import BrokerDescription, QuorumDescription
     from penstock.client.wire.admin.groups import GroupDescription, PartitionLag
+    from penstock.pipelines.operate.reports import PipelineReport
+    from penstock.spark.progress.query_progress import QueryProgress
 
 GROUPS_MAX = 500
 SAMPLE_S = 0.2
+PIPELINES = "__pipelines"
 GENERATION = "penstock_consumergroup_generation"
 
 Result = TypeVar("Result")
@@ -146,18 +149,26 @@ class _Look:
             self.unobserved.append(f"groups and transactions: broker {', '.join(map(str, lost))} cannot be asked")
         began = time.monotonic()
         groups = () if lost else self._groups(urls, pages)
+        watched_ms = int((time.monotonic() - began) * 1000)
+        partitions = self._partitions()
+        has_pipelines = not lost and any(each.where.topic == PIPELINES for each in partitions)
+        reported = self._ask("pipelines", self._pipelines) if has_pipelines else None
+        pipelines, queries = reported or ((), ())
         return Observations(
             bootstrap=self.bootstrap,
             cluster_id=self.cluster_id,
             brokers=brokers,
             clocks=self._clocks(urls),
-            partitions=self._partitions(),
+            partitions=partitions,
             quorum=None if described is None or described.quorum is None else _quorum(described.quorum),
             directories=self._directories(reachable),
             groups=groups,
-            watched_ms=int((time.monotonic() - began) * 1000),
+            watched_ms=watched_ms,
             hanging=() if lost else self._hanging(),
             open_long=() if lost else self._open_long(),
+            pipelines=pipelines,
+            spark_queries=queries,
+            now_ms=time.time_ns() // 1_000_000,
             unobserved=tuple(self.unobserved),
         )
 
@@ -285,6 +296,19 @@ class _Look:
             )
 
         return self._ask("open transactions", look) or ()
+
+    # -- pipelines --------------------------------------------------------------------------------------------------
+
+    def _pipelines(self) -> tuple[tuple[PipelineReport, ...], tuple[QueryProgress, ...]]:
+        """The last reports of pipelines, and of other Spark queries. What reads them may not be installed."""
+        try:
+            from penstock.pipelines.operate.remote import reports
+            from penstock.spark.progress.topic import queries
+        except ImportError as error:
+            self.unobserved.append(f"pipelines: {error}")
+            return (), ()
+        address = ",".join(reached.address for reached in self.bootstrap if reached.ok)
+        return tuple(reports(address).values()), tuple(queries(address))
 
     # -- groups -----------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from penstock.doctor.findings import Finding, Limits, count, minutes
 from penstock.doctor.observations import REBALANCING, GroupSeen, Observations, ProgressSeen
@@ -31,8 +31,11 @@ def transactions(seen: Observations) -> Iterator[Finding]:
         )
 
 
-def groups(seen: Observations, limits: Limits) -> Iterator[Finding]:
+def groups(seen: Observations, limits: Limits, of_spark: Collection[str] = ()) -> Iterator[Finding]:
+    """`of_spark`: groups that never have members; their lag is that of a pipeline."""
     for group in seen.groups:
+        if group.group_id in of_spark:
+            continue
         rebalances = _rebalances(group)
         if rebalances > limits.rebalances_max:
             yield Finding(

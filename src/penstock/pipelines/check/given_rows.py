@@ -26,7 +26,7 @@ from penstock.pipelines.spec.problems import Path, nearest
 
 _RECORD = ("key", "value", "timestamp", "headers", "topic", "partition", "offset")
 _WRITTEN = ("topic", "key", "value", "headers")
-_LETTER = ("reason", "pipeline", "topic", "partition", "offset", "timestamp", "key", "value")
+_LETTER = ("reason", "field", "pipeline", "topic", "partition", "offset", "timestamp", "key", "value")
 _WHOLE = ("int", "bigint")
 
 

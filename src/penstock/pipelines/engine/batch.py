@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from penstock.pipelines.check.analysis import Analysis
 from penstock.pipelines.check.query_plan import QueryPlan
 from penstock.pipelines.check.routes import TopicWrite, topic_writes
-from penstock.pipelines.engine.counting import Counted
+from penstock.pipelines.engine.counting import Counted, CountedLetters, RecordTimesOf, Stopwatch, written_together
 from penstock.pipelines.engine.encoding import as_text, dead_letters, records
 from penstock.pipelines.engine.query_input import Sources
 from penstock.pipelines.engine.query_status import Tally
@@ -37,7 +37,7 @@ class Outputs:
     """The outputs of a batch."""
 
     sinks: Mapping[str, DataFrame]
-    """Of topics: records, with columns topic, key, value, headers; of others: rows."""
+    """Of topics: records, with columns topic, key, value, headers, and what is measured; of others: rows."""
     dead_letters: DataFrame | None
     tables: Tables
 
@@ -73,12 +73,12 @@ class BatchPlan:
         return tables
 
     def topic_records(self, tables: Tables) -> dict[str, DataFrame]:
-        """By topic sink: columns topic, key, value, headers."""
+        """By topic sink: columns topic, key, value, headers, and what is measured."""
         made: dict[str, DataFrame] = {}
         for name in self._query.sinks:
             sink = self._pipeline.sinks[name]
             if isinstance(sink, TopicSink):
-                made[name] = records(tables.shown(self._table(name)), sink, self._directory)
+                made[name] = records(tables.with_records(self._table(name)), sink, self._directory)
         return made
 
     def outputs(self, batch: DataFrame, origins: Collection[str] = ()) -> Outputs:
@@ -122,6 +122,7 @@ class BatchWriter:
         self._body = BatchPlan(pipeline, analysis, query, directory, sources)
         self._analysis = analysis
         self._directory = directory
+        self._reads_records = isinstance(pipeline.sources.get(query.head), TopicSource)
         self._others: dict[str, Sink] = {}
         self.unavailable = ""
         """Why the last batch was not written, if a sink's server was unavailable."""
@@ -131,6 +132,8 @@ class BatchWriter:
         checkpoint = checkpoint or checkpoint_of_batch(batch)
         # A step may read a head with state twice, and two tasks must not compute the same state at the same time.
         has_state = self._query.head in self._pipeline.steps
+        times = RecordTimesOf(batch) if self._reads_records else None
+        batch = times.frame if times is not None else batch
         several = len(self._query.sinks) + self._query.dead_letters > 1 or (has_state and bool(self._query.body))
         if several:
             batch = batch.persist()
@@ -138,7 +141,8 @@ class BatchWriter:
             self._open(checkpoint)
             planned = self._body.outputs(batch, [name for name, sink in self._others.items() if sink.wants_origin])
             counted = {name: Counted(frame) for name, frame in planned.sinks.items()}
-            letters = Counted(planned.dead_letters) if planned.dead_letters is not None else None
+            kinds = [kind for each in planned.tables.dead for kind in each.kinds]
+            letters = CountedLetters(planned.dead_letters, kinds) if planned.dead_letters is not None else None
             outputs = replace(
                 planned,
                 sinks={name: each.frame for name, each in counted.items()},
@@ -146,17 +150,24 @@ class BatchWriter:
             )
             violations = self._violations(outputs.tables)
             refusals = Refusals(self._pipeline, self._analysis, outputs.tables, number)
+            watch = Stopwatch()
             for name, sink in self._others.items():
-                refusals.add(name, sink.write(outputs.sinks[name], number) or ())
+                with watch.of(name):
+                    refusals.add(name, sink.write(outputs.sinks[name], number) or ())
             if refusals.dead:
                 told = dead_letters(refusals.dead, self._pipeline.name, self._pipeline.dead_letter_topic)
                 before = outputs.dead_letters
                 outputs = replace(outputs, dead_letters=before.union(told) if before is not None else told)
             for write, frame in self._topics(outputs):
-                self._records.write(write, as_text(frame), number, checkpoint)
+                with watch.of(written_together(write.sinks)):
+                    self._records.write(write, as_text(frame), number, checkpoint)
             rows = {name: each.rows() for name, each in counted.items()}
             dead = refusals.letters + (letters.rows() if letters is not None else 0)
-            self._wrote(Tally(rows, dead, violations), number)
+            tally = Tally(rows, dead, violations, seconds=watch.seconds)
+            tally.reasons.update(refusals.kinds)
+            tally.reasons.update(letters.by_kind() if letters is not None else {})
+            tally.times = times.times() if times is not None else None
+            self._wrote(tally, number)
             self.unavailable = ""
         except SinkUnavailable as error:
             self.unavailable = str(error)

@@ -1,15 +1,19 @@
 """Decodes records to columns: `value` by its format, with the record itself kept beside it.
 
-A record that does not decode has the reason in the column `__error`, and NULL in all others; other modules decide what
-happens to it. Spark reads JSON; `codecs` reads Avro and Protobuf, in Python, because Spark's own readers are not in its
-PyPI package.
+A record that does not decode has an error in the column `__error`, and NULL in all others; other modules decide what
+happens to it. An error is a struct: the reason, the fields that it is about, and its kind, of which there are few, so
+that metrics can count by it. Spark reads JSON; `codecs` reads Avro and Protobuf, in Python, because Spark's own readers
+are not in its PyPI package.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from penstock.pipelines.spec import schemas
+from sqlglot import exp
+
+from penstock.pipelines.spec import schemas, sql
 from penstock.pipelines.spec.model import Decoding, TopicSource
 from penstock.pipelines.spec.secrets import plain
 from penstock.pipelines.spec.sql import SOURCE_ROW
@@ -21,6 +25,17 @@ ERROR = "__error"
 _VALUE, _CORRUPT = "__value", "__corrupt"
 _NOT_JSON = "not JSON"
 _OTHER_JSON = "JSON that does not fit the schema"
+_NULL = "null in a column that is NOT NULL"
+_UNKNOWN_FIELDS = "fields that the schema lacks"
+_STRUCT = "STRUCT"
+_ERROR_TYPE = "struct<reason:string,field:string,kind:string>"
+
+
+def kinds_of_errors(source: TopicSource) -> tuple[str, ...]:
+    """The kinds of errors that its records may have."""
+    if source.value.format == "json":
+        return (_NOT_JSON, _OTHER_JSON, _NULL, _UNKNOWN_FIELDS)
+    return (_other_format(source.value),) if source.value.format in ("avro", "protobuf") else ()
 
 
 def decoded(raw: DataFrame, source: TopicSource, directory: str) -> DataFrame:
@@ -40,11 +55,12 @@ def decoded(raw: DataFrame, source: TopicSource, directory: str) -> DataFrame:
     if coding.format == "json":
         columns = schemas.json_columns(coding, directory)
         parsed = raw.select(_json(coding, directory), *metadata, f.col("value").cast("string").alias("__text"))
-        error = _json_error(source, columns)
+        error = _json_error(source, columns, directory)
         values = [f.col(f"{_VALUE}.`{name}`").alias(name) for name in columns]
     else:
         parsed = raw.select(_by_codec(coding, directory), *metadata)
-        error = f.col(f"{_VALUE}.error")
+        told = f.col(f"{_VALUE}.error")
+        error = f.when(told.isNotNull(), _error(told, None, _other_format(coding)))
         values = [
             f.col(f"{_VALUE}.value.`{name}`").alias(name) for name in schemas.columns_of_values(coding, directory)
         ]
@@ -60,23 +76,113 @@ def _json(coding: Decoding, directory: str) -> Column:
     return f.from_json(f.col("value").cast("string"), f"{ddl}, {_CORRUPT} STRING", options).alias(_VALUE)
 
 
-def _json_error(source: TopicSource, columns: dict[str, bool]) -> Column:
+def _json_error(source: TopicSource, columns: dict[str, bool], directory: str) -> Column:
     """The first error. NULL values are not JSON objects, and are wrong only if a column must not be NULL."""
     from pyspark.sql import functions as f
 
     text, corrupt = f.col("__text"), f.col(f"{_VALUE}.{_CORRUPT}")
-    error = f.when(corrupt.isNotNull() & f.try_parse_json(text).isNull(), _NOT_JSON)
-    error = error.when(corrupt.isNotNull(), _OTHER_JSON)
+    error = f.when(corrupt.isNotNull() & f.try_parse_json(text).isNull(), _error(f.lit(_NOT_JSON), None, _NOT_JSON))
+    error = error.when(corrupt.isNotNull(), _misfit(source.value, directory))
     for name, nullable in columns.items():
         if not nullable:
-            error = error.when(f.col(f"{_VALUE}.`{name}`").isNull(), f"{name} is null")
+            null = _error(f.lit(f"{name} is null"), f.lit(name), _NULL)
+            error = error.when(f.col(f"{_VALUE}.`{name}`").isNull(), null)
     if source.evolution in ("fail", "dead-letter"):
         more = f.array_except(f.expr("json_object_keys(__text)"), f.array(*(f.lit(name) for name in columns)))
-        told = f.concat(f.lit("fields that the schema lacks: "), f.array_join(more, ", "))
+        names = f.array_join(more, ", ")
+        told = f.concat(f.lit(f"{_UNKNOWN_FIELDS}: "), names)
         if source.evolution == "fail":
             told = f.raise_error(told).cast("string")
-        error = error.when(f.size(more) > 0, told)
+        error = error.when(f.size(more) > 0, _error(told, names, _UNKNOWN_FIELDS))
     return error
+
+
+def _misfit(coding: Decoding, directory: str) -> Column:
+    """The error of JSON whose values do not have the types of their columns, with the names of these.
+
+    A value that does not have its type is NULL. So the text is read again, this time with every type a STRING, which
+    all values have: where that is not NULL and the first one is, the value did not fit."""
+    from pyspark.sql import functions as f
+
+    types = sql.parsed_types(schemas.text(coding, directory))
+    options = {**plain(coding.options), "mode": "PERMISSIVE"}
+    as_text = f.from_json(f.col("__text"), _as_text(types), options)
+
+    def wrong(text: Column) -> Column:
+        """`name is not TYPE` of each, or NULL."""
+        told = [
+            f.when(
+                _is_there(text, path, kind) & _at(f.col(_VALUE), path).isNull(),
+                f.struct(f.lit(".".join(path)).alias("name"), f.lit(kind).alias("type")),
+            )
+            for path, kind in _leaves(types, ())
+        ]
+        return f.array_compact(f.array(*told))
+
+    # In a lambda, so that the text is read once and not for every column.
+    found = f.element_at(f.transform(f.array(as_text), wrong), 1)
+    names = f.array_join(f.transform(found, lambda each: each["name"]), ", ")
+    whys = f.array_join(f.transform(found, lambda each: f.concat(each["name"], f.lit(" is not "), each["type"])), ", ")
+    other = f.when(f.expr("json_object_keys(__text)").isNull(), _error(f.lit(f"{_OTHER_JSON}: not an object"), None))
+    other = other.when(f.size(found) > 0, _error(f.concat(f.lit(f"{_OTHER_JSON}: "), whys), names))
+    return other.otherwise(_error(f.lit(_OTHER_JSON), None))
+
+
+def _error(reason: Column, field: Column | None, kind: str = _OTHER_JSON) -> Column:
+    from pyspark.sql import functions as f
+
+    name = f.lit(None) if field is None else field
+    return f.struct(reason.alias("reason"), name.alias("field"), f.lit(kind).alias("kind")).cast(_ERROR_TYPE)
+
+
+def _other_format(coding: Decoding) -> str:
+    return f"not {coding.format.capitalize()} of the schema"
+
+
+def _leaves(types: Mapping[str, exp.DataType], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """The columns and the fields of structs, with their types."""
+    for name, kind in types.items():
+        fields = _fields(kind)
+        yield (*path, name), _STRUCT if fields else kind.sql(sql.DIALECT)
+        yield from _leaves(fields, (*path, name))
+
+
+def _is_there(text: Column, path: tuple[str, ...], kind: str) -> Column:
+    """A value that is no object cannot be read as a struct of text, but it can be found."""
+    from pyspark.sql import functions as f
+
+    if kind != _STRUCT:
+        return _at(text, path).isNotNull()
+    steps = "".join(f"['{name}']" for name in path)
+    return f.get_json_object(f.col("__text"), f"${steps}").isNotNull()
+
+
+def _as_text(types: Mapping[str, exp.DataType]) -> str:
+    """The same columns and fields, each a STRING."""
+    return ", ".join(f"{_quoted(name)} {_text_type(kind)}" for name, kind in types.items())
+
+
+def _text_type(kind: exp.DataType) -> str:
+    fields = _fields(kind)
+    inside = ", ".join(f"{_quoted(name)}: {_text_type(each)}" for name, each in fields.items())
+    return f"STRUCT<{inside}>" if fields else "STRING"
+
+
+def _fields(kind: exp.DataType) -> dict[str, exp.DataType]:
+    """Of a struct."""
+    if kind.this is not exp.DataType.Type.STRUCT:
+        return {}
+    return {each.name: each.kind for each in kind.expressions if isinstance(each, exp.ColumnDef) and each.kind}
+
+
+def _at(column: Column, path: tuple[str, ...]) -> Column:
+    for name in path:
+        column = column.getField(name)
+    return column
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
 
 
 def _by_codec(coding: Decoding, directory: str) -> Column:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from penstock.pipelines.check import codecs
 from penstock.pipelines.engine.one_scan import NULL_FOR_NULL
-from penstock.pipelines.engine.tables import REASON, DeadRows
+from penstock.pipelines.engine.tables import FIELD, KIND, REASON, DeadRows
 from penstock.pipelines.spec.model import METADATA_COLUMNS, TopicSink
 from penstock.pipelines.spec.sql import SOURCE_ROW
 
@@ -20,11 +20,16 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 RECORD = ("topic", "key", "value", "headers")
+TIME = "record_time"
+"""Beside a record to write: the timestamp of the record it comes from, in milliseconds; NULL if it has none."""
+MEASURED = (TIME, KIND)
+"""What metrics are made of, and no sink gets. `KIND` is that of a dead letter's reason."""
 _HEADER = "struct<key:string,value:binary>"
 
 
 def records(frame: DataFrame, sink: TopicSink, directory: str) -> DataFrame:
-    """Columns topic, key, value, headers."""
+    """Columns topic, key, value, headers, and those of `MEASURED`. `frame`: a table, with or without the record that
+    each row comes from."""
     from pyspark.sql import functions as f
 
     topic = f.lit(sink.topic) if sink.topic else f.expr(sink.topic_expression).cast("string")
@@ -33,26 +38,28 @@ def records(frame: DataFrame, sink: TopicSink, directory: str) -> DataFrame:
         topic.alias("topic"),
         _bytes(frame, sink.key).alias("key"),
         (f.array(*headers) if headers else f.lit(None).cast(f"array<{_HEADER}>")).alias("headers"),
+        _time(frame).alias(TIME),
+        f.lit(None).cast("string").alias(KIND),
     ]
     if sink.value.format not in ("avro", "protobuf"):
-        return frame.select(*parts, _value(frame, sink).alias("value")).select(*RECORD)
+        return frame.select(*parts, _value(frame, sink).alias("value")).select(*RECORD, *MEASURED)
     encode = _encoder(codecs.codec(sink.value, directory))
     return frame.select(*parts, _row(frame).alias("row")).select(
-        "topic", "key", encode("row").alias("value"), "headers"
+        "topic", "key", encode("row").alias("value"), "headers", *MEASURED
     )
 
 
-def as_text(frame: DataFrame) -> DataFrame:
-    """Records as the sink takes them from Penstock's own writers: with headers as text."""
+def as_text(frame: DataFrame, *kept: str) -> DataFrame:
+    """Records as the sink takes them from Penstock's own writers: with headers as text. `kept`: further columns."""
     from pyspark.sql import functions as f
 
     from penstock.spark.sink.columns import HEADERS_TEXT
 
-    return frame.select("topic", "key", "value", f.to_json("headers").alias(HEADERS_TEXT))
+    return frame.select("topic", "key", "value", f.to_json("headers").alias(HEADERS_TEXT), *kept)
 
 
 def dead_letters(dead: list[DeadRows], pipeline: str, topic: str) -> DataFrame:
-    """The original records, with headers that contain the reason and the origin."""
+    """The original records, with headers that contain the reason and the origin; columns as those of `records`."""
     from pyspark.sql import functions as f
 
     frames = [each.frame.dropDuplicates([SOURCE_ROW]) if each.multiplied else each.frame for each in dead]
@@ -60,6 +67,7 @@ def dead_letters(dead: list[DeadRows], pipeline: str, topic: str) -> DataFrame:
     record = f.col(SOURCE_ROW)
     told = f.array(
         _header("dead-letter.reason", f.col(REASON)),
+        _header("dead-letter.field", f.col(FIELD)),
         _header("dead-letter.pipeline", f.lit(pipeline)),
         _header("dead-letter.topic", record["topic"]),
         _header("dead-letter.partition", record["partition"]),
@@ -73,6 +81,8 @@ def dead_letters(dead: list[DeadRows], pipeline: str, topic: str) -> DataFrame:
         record["key"].alias("key"),
         record["value"].alias("value"),
         f.concat(before, told).alias("headers"),
+        f.lit(None).cast("bigint").alias(TIME),
+        f.col(KIND),
     )
 
 
@@ -94,6 +104,14 @@ def _row(frame: DataFrame) -> Column:
     from pyspark.sql import functions as f
 
     return f.struct(*(f.col(f"`{name}`") for name in columns_written(frame)))
+
+
+def _time(frame: DataFrame) -> Column:
+    from pyspark.sql import functions as f
+
+    if SOURCE_ROW not in frame.columns:
+        return f.lit(None).cast("bigint")
+    return f.unix_millis(f.col(SOURCE_ROW)["timestamp"])
 
 
 def _encoder(codec: codecs.Codec) -> Callable[[str], Column]:

@@ -101,6 +101,7 @@ def pipeline_output(loaded: Loaded, session: SparkSession, given: Given) -> Pipe
             if not sources.feed(analysis.tables[query.head].sources):
                 continue
             own = session.newSession()
+            _configure(own, loaded.pipeline)
             own.conf.set("spark.sql.codegen.wholeStage", "false")  # compiling costs more than processing a few rows
             body = BatchPlan(loaded.pipeline, analysis, query, loaded.directory, sources)
             frame = query_input(own, loaded.pipeline, analysis, query, loaded.directory, sources)
@@ -118,6 +119,13 @@ def pipeline_output(loaded: Loaded, session: SparkSession, given: Given) -> Pipe
         for each in running.values():
             each.stop()
         shutil.rmtree(directory)
+
+
+def _configure(session: SparkSession, pipeline: Pipeline) -> None:
+    """The session may have been started for other pipelines, too."""
+    for name, value in pipeline.spark.items():
+        if name.startswith("spark.sql.") and session.conf.isModifiable(name):
+            session.conf.set(name, value)
 
 
 def _start(
@@ -149,7 +157,7 @@ def _start(
             if isinstance(pipeline.sinks[name], TopicSink):
                 records[name] = rows
             else:
-                written.sinks[name] += [_row(row) for row in rows.collect()]
+                written.sinks[name] += [plain_row(row) for row in rows.collect()]
         if outputs.dead_letters is not None:
             records[""] = outputs.dead_letters
         keep_records(_together(records))
@@ -351,7 +359,8 @@ def _fits(expected: Any, found: Any) -> bool:
     return bool(expected == found) and isinstance(expected, bool) == isinstance(found, bool)
 
 
-def _row(row: Row) -> dict[str, Any]:
+def plain_row(row: Row) -> dict[str, Any]:
+    """As tests show it: times and binary values as text."""
     return {name: _plain(value) for name, value in row.asDict(recursive=True).items()}
 
 

@@ -16,7 +16,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    SummaryMetricFamily,
+)
 from prometheus_client.exposition import start_http_server
 from prometheus_client.registry import Collector
 
@@ -28,24 +33,30 @@ from penstock.pipelines.operate.reports import PipelineReport, QueryReport, Quer
 if TYPE_CHECKING:
     from penstock.pipelines.engine.runner import Runner
 
-Metric = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
+Metric = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily | SummaryMetricFamily
+Kind = Literal["counter", "gauge", "histogram", "summary"]
+_KINDS: dict[Kind, Any] = {
+    "counter": CounterMetricFamily,
+    "gauge": GaugeMetricFamily,
+    "histogram": HistogramMetricFamily,
+    "summary": SummaryMetricFamily,
+}
 
 
 class Family(NamedTuple):
     name: str
-    kind: Literal["counter", "gauge", "histogram"]
+    kind: Kind
     labels: tuple[str, ...]
     help: str
 
     def empty(self) -> Any:
-        kinds = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily}
-        return kinds[self.kind](self.name, self.help, labels=self.labels)
+        return _KINDS[self.kind](self.name, self.help, labels=self.labels)
 
 
 _P, _Q = ("pipeline",), ("pipeline", "query")
 
 
-def _family(name: str, kind: Literal["counter", "gauge", "histogram"], labels: tuple[str, ...], text: str) -> Family:
+def _family(name: str, kind: Kind, labels: tuple[str, ...], text: str) -> Family:
     assert kind != "counter" or name.endswith("_total")
     return Family(f"penstock_pipeline_{name}", kind, labels, text)
 
@@ -58,9 +69,26 @@ STATE = _family(
 ROWS_IN = _family("rows_in_total", "counter", _Q, "Rows read from sources.")
 ROWS_OUT = _family("rows_out_total", "counter", (*_Q, "sink"), "Rows written to a sink.")
 DEAD_LETTERS = _family("dead_letters_total", "counter", _Q, "Records sent to the dead-letter topic.")
+DEAD_BY_REASON = _family(
+    "dead_letters_by_reason_total", "counter", (*_Q, "reason"), "The same by kind of reason; absent until there is one."
+)
 LATE_ROWS = _family("late_rows_total", "counter", _Q, "Rows dropped because the watermark had passed their window.")
 BATCHES = _family("batches_total", "counter", _Q, "Batches that were finished.")
 SECONDS = _family("batch_seconds", "histogram", _Q, "How long batches took, from their plan to their commit.")
+SINK_SECONDS = _family(
+    "sink_seconds_total",
+    "counter",
+    (*_Q, "sink"),
+    "Time spent on a sink: writing, and computing what it gets. Sinks that are written together share a label.",
+)
+LATENCY = _family(
+    "latency_seconds",
+    "summary",
+    _Q,
+    "From the timestamp of a record to the end of the batch that wrote what it became; of a step with state, from the "
+    "time in the watermark's column to the end of the batch that took it in. Sum and count, over all records.",
+)
+LATENCY_MAX = _family("latency_max_seconds", "gauge", _Q, "The same for the oldest record of the last batch.")
 RESTARTS = _family("restarts_total", "counter", _Q, "Times that a query failed and was started again.")
 FAILURES = _family("failures", "gauge", _Q, "Failures in a row; 0 once a batch has succeeded.")
 LAG = _family("lag_records", "gauge", _Q, "Records that waited in the query's topics when its last batch ended.")
@@ -77,9 +105,13 @@ FAMILIES = (
     ROWS_IN,
     ROWS_OUT,
     DEAD_LETTERS,
+    DEAD_BY_REASON,
     LATE_ROWS,
     BATCHES,
     SECONDS,
+    SINK_SECONDS,
+    LATENCY,
+    LATENCY_MAX,
     RESTARTS,
     FAILURES,
     LAG,
@@ -143,6 +175,13 @@ def families_of(report: PipelineReport, statuses: dict[str, QueryStatus]) -> Ite
             add(STATE, int(query.state == state), query.name, state)
         for sink, rows in query.rows_out.items():
             add(ROWS_OUT, rows, query.name, sink)
+        for reason, letters in query.dead_letters_by_reason.items():
+            add(DEAD_BY_REASON, letters, query.name, reason)
+        for sink, spent in query.sink_seconds.items():
+            add(SINK_SECONDS, spent, query.name, sink)
+        latency = statuses[query.name].latency
+        if latency.records:
+            made[LATENCY].add_metric((report.name, query.name), latency.records, latency.seconds)
         seconds = statuses[query.name].seconds
         made[SECONDS].add_metric((report.name, query.name), seconds.buckets(), seconds.sum)
     yield from made.values()
@@ -153,6 +192,7 @@ def _plain(query: QueryReport) -> Iterator[tuple[Family, float | None]]:
     yield DEAD_LETTERS, query.dead_letters
     yield LATE_ROWS, query.late_rows
     yield BATCHES, query.batches
+    yield LATENCY_MAX, None if query.latency_max_ms is None else query.latency_max_ms / 1000
     yield RESTARTS, query.restarts
     yield FAILURES, query.failures
     yield LAG, query.lag

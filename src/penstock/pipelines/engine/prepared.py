@@ -22,7 +22,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.pipelines.engine.encoding import RECORD, as_text, dead_letters
+from penstock.pipelines.engine.counting import by_kind, counts_by_kind, time_aggregates, times_in
+from penstock.pipelines.engine.encoding import MEASURED, RECORD, TIME, as_text, dead_letters
 from penstock.pipelines.engine.one_scan import OUTPUT, united
 from penstock.pipelines.engine.query_status import Tally
 from penstock.pipelines.spec.model import TopicSink
@@ -47,17 +48,19 @@ class Output:
     sink: str = ""
     violated: tuple[str, str] | None = None
     """The table, and the expectation that its rows break."""
+    kinds: tuple[str, ...] = ()
+    """Of the reasons of dead letters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
     rows: DataFrame
-    """Records with the column `output`, the position of their output."""
+    """Records with the column `output`, the position of their output, and what is measured."""
     outputs: tuple[Output, ...]
 
     @property
     def records(self) -> DataFrame:
-        return self.rows.drop(OUTPUT)
+        return only_records(self.rows)
 
     def of(self, rows: DataFrame, write: TopicWrite) -> DataFrame:
         """The records of one write, from a batch of `rows`."""
@@ -68,12 +71,12 @@ class Prepared:
             for number, output in enumerate(self.outputs)
             if (output.sink in write.sinks if output.sink else write.takes_dead_letters)
         ]
-        return rows.filter(f.col(OUTPUT).isin(wanted)).drop(OUTPUT)
+        return only_records(rows.filter(f.col(OUTPUT).isin(wanted)))
 
     def tally(self, observed: Mapping[str, Any]) -> Tally:
         """From the observed metrics of a batch."""
         counts = observed.get(COUNTS) or {}
-        tally = Tally()
+        tally = Tally(times=times_in(counts))
         for number, output in enumerate(self.outputs):
             count = int(counts.get(_metric(number)) or 0)
             if output.violated is not None:
@@ -82,7 +85,13 @@ class Prepared:
                 tally.rows[output.sink] = count
             else:
                 tally.dead_letters += count
+                tally.reasons.update(by_kind(counts, output.kinds, _metric(number)))
         return tally
+
+
+def only_records(rows: DataFrame) -> DataFrame:
+    """What sinks get."""
+    return rows.drop(OUTPUT, *MEASURED)
 
 
 def prepare(plan: BatchPlan, pipeline: Pipeline, query: QueryPlan, head: DataFrame) -> Prepared:
@@ -91,14 +100,19 @@ def prepare(plan: BatchPlan, pipeline: Pipeline, query: QueryPlan, head: DataFra
 
     tables = plan.tables(_barrier(head) if query.head in pipeline.steps else head)
     outputs = {Output(sink=name): frame for name, frame in plan.topic_records(tables).items()}
-    letters = [dead_letters([each], pipeline.name, pipeline.dead_letter_topic) for each in tables.dead]
+    letters = [
+        (Output(kinds=each.kinds), dead_letters([each], pipeline.name, pipeline.dead_letter_topic))
+        for each in tables.dead
+    ]
     has_headers = bool(letters) or any(_has_headers(pipeline, name) for name in query.sinks)
     counted = [(Output(violated=violated), frame) for violated, frame in _violations(tables)]
-    made = [*outputs.items(), *((Output(), frame) for frame in letters), *counted]
-    shaped = [as_text(frame) if has_headers else frame.drop("headers") for _, frame in made]
+    made = [*outputs.items(), *letters, *counted]
+    shaped = [as_text(frame, *MEASURED) if has_headers else frame.drop("headers") for _, frame in made]
     rows = united(shaped)
     counts = [f.count_if(f.col(OUTPUT) == number).alias(_metric(number)) for number in range(len(made))]
-    rows = rows.observe(COUNTS, *counts)
+    for number, (output, _) in enumerate(made):
+        counts += counts_by_kind(output.kinds, _metric(number), f.col(OUTPUT) == number)
+    rows = rows.observe(COUNTS, *counts, *time_aggregates(f.col(TIME)))
     if counted:
         rows = rows.filter(f.col(OUTPUT) < len(made) - len(counted))
     return Prepared(rows, tuple(output for output, _ in made))
@@ -108,7 +122,8 @@ def _violations(tables: Tables) -> list[tuple[tuple[str, str], DataFrame]]:
     """Rows that break an expectation and are kept, as records without content."""
     from pyspark.sql import functions as f
 
-    empty = dict(zip(RECORD, ("string", "binary", "binary", "array<struct<key:string,value:binary>>"), strict=True))
+    types = ("string", "binary", "binary", "array<struct<key:string,value:binary>>", "bigint", "string")
+    empty = dict(zip((*RECORD, *MEASURED), types, strict=True))
     nothing = [f.lit(None).cast(kind).alias(name) for name, kind in empty.items()]
     return [
         ((name, expectation.title), tables.broken(name, expectation).select(*nothing))

@@ -12,6 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from penstock.pipelines.operate.reports import QueryReport, QueryState
@@ -40,6 +41,34 @@ class BatchSeconds:
         return [(bound, sum(self.counts[: index + 1])) for index, bound in enumerate(bounds)]
 
 
+@dataclass(frozen=True, slots=True)
+class RecordTimes:
+    """The timestamps of records, in milliseconds."""
+
+    count: int
+    mean_ms: float
+    oldest_ms: float
+
+
+@dataclass(slots=True)
+class Latency:
+    """From the timestamps of records to the end of the batches that wrote what became of them."""
+
+    records: int = 0
+    seconds: float = 0.0
+    """The sum over all records."""
+    last_mean_ms: int | None = None
+    """Of the last batch that had any, as the next."""
+    last_max_ms: int | None = None
+
+    def add(self, times: RecordTimes, ended_ms: float) -> None:
+        """Clocks of producers may be ahead."""
+        mean_ms, max_ms = max(0.0, ended_ms - times.mean_ms), max(0.0, ended_ms - times.oldest_ms)
+        self.records += times.count
+        self.seconds += times.count * mean_ms / 1000
+        self.last_mean_ms, self.last_max_ms = round(mean_ms), round(max_ms)
+
+
 @dataclass(slots=True)
 class Tally:
     """What a batch has written."""
@@ -49,6 +78,12 @@ class Tally:
     dead_letters: int = 0
     violations: dict[tuple[str, str], int] = field(default_factory=dict)
     """Rows that break an expectation and are kept, by table and expectation."""
+    reasons: Counter[str] = field(default_factory=Counter)
+    """The dead letters by kind of reason."""
+    times: RecordTimes | None = None
+    """Of the records that it wrote."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """The time for each sink, or for sinks that are written together."""
 
 
 class QueryStatus:
@@ -65,10 +100,15 @@ class QueryStatus:
         self.batches = 0
         self.batch_ended_ms: int | None = None
         self.seconds = BatchSeconds()
+        self.latency = Latency()
         self.heard_end = threading.Event()
         self._clock_ms = clock_ms
         self._rows_out: Counter[str] = Counter()
         self._dead_letters = 0
+        self._reasons: Counter[str] = Counter()
+        self._sink_seconds: dict[str, float] = {}
+        self._times: RecordTimes | None = None
+        self._written_as = ""
         self._sources: tuple[SourceIdentity, ...] = ()
         self._progress: QueryProgress | None = None
         self._is_idle = False
@@ -93,13 +133,18 @@ class QueryStatus:
     def wrote(self, tally: Tally, batch: int) -> None:
         self._rows_out.update(tally.rows)
         self._dead_letters += tally.dead_letters
+        self._reasons.update(tally.reasons)
+        self._times = tally.times
+        for sink, seconds in tally.seconds.items():
+            self._sink_seconds[sink] = self._sink_seconds.get(sink, 0.0) + seconds
         for (table, expectation), rows in tally.violations.items():
             if rows:
                 logger.warning('batch %d: %d rows of "%s" break "%s"', batch, rows, table, expectation)
 
-    def observes(self, tally: Callable[[Mapping[str, Any]], Tally] | None) -> None:
-        """How to read the observed metrics of its batches; None: what writes the batches calls `wrote`."""
-        self._tally = tally
+    def observes(self, tally: Callable[[Mapping[str, Any]], Tally] | None, written_as: str = "") -> None:
+        """How to read the observed metrics of its batches; None: what writes the batches calls `wrote`. `written_as`:
+        the name of all its sinks, which Spark writes together."""
+        self._tally, self._written_as = tally, written_as
 
     def table_done(self, seconds: float) -> None:
         """A run over a table, which is not a Spark batch."""
@@ -123,13 +168,23 @@ class QueryStatus:
             return
         self._progress = after = after_batch(before, progress, self._sources)
         if self._tally is not None:
-            self.wrote(self._tally(progress.get("observedMetrics") or {}), progress["batchId"])
+            tally = self._tally(progress.get("observedMetrics") or {})
+            tally.seconds[self._written_as] = after.durations_ms.get("addBatch", 0) / 1000
+            self.wrote(tally, progress["batchId"])
+        self._add_latency(progress, after.batch_ms or 0)
         self._is_idle = False
         if self.state == "running":
             self.failures = 0  # a successful batch resets the count
         self.batches += 1
         self.batch_ended_ms = self._clock_ms()
         self.seconds.add((after.batch_ms or 0) / 1000)
+
+    def _add_latency(self, progress: Mapping[str, Any], batch_ms: int) -> None:
+        """If what is written comes from no single record, Spark still knows the times in the watermark's column."""
+        times, self._times = self._times or _event_times(progress), None
+        began_ms = _milliseconds(progress.get("timestamp"))
+        if times is not None and began_ms is not None:
+            self.latency.add(times, began_ms + batch_ms)
 
     def idle(self, query_id: str, run_id: str) -> None:
         self._is_idle = True
@@ -153,6 +208,10 @@ class QueryStatus:
             batch_ended_ms=self.batch_ended_ms,
             rows_out=dict(self._rows_out),
             dead_letters=self._dead_letters,
+            dead_letters_by_reason=dict(self._reasons),
+            sink_seconds={sink: round(seconds, 3) for sink, seconds in self._sink_seconds.items()},
+            latency_ms=self.latency.last_mean_ms,
+            latency_max_ms=self.latency.last_max_ms,
         )
         progress = self._progress
         if progress is None:
@@ -178,3 +237,15 @@ class QueryStatus:
         if self._is_idle and any(each.group for each in self._sources):
             return 0
         return progress.lag
+
+
+def _event_times(progress: Mapping[str, Any]) -> RecordTimes | None:
+    """Spark reports them for batches with rows, if there is a watermark."""
+    told = progress.get("eventTime") or {}
+    mean_ms, oldest_ms = _milliseconds(told.get("avg")), _milliseconds(told.get("min"))
+    rows = progress.get("numInputRows", 0)
+    return RecordTimes(rows, mean_ms, oldest_ms) if rows and mean_ms is not None and oldest_ms is not None else None
+
+
+def _milliseconds(text: str | None) -> float | None:
+    return None if text is None else datetime.fromisoformat(text).timestamp() * 1000

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from penstock.pipelines.check.query_plan import QueryPlan
 from penstock.pipelines.check.routes import TopicWrite
-from penstock.pipelines.engine.one_scan import OUTPUT
-from penstock.pipelines.engine.prepared import Prepared
+from penstock.pipelines.engine.prepared import Prepared, only_records
 from penstock.pipelines.spec.model import Pipeline
 from penstock.pipelines.spec.secrets import plain_of_topic
 from penstock.spark.sink.naming import sink_id
@@ -64,7 +63,7 @@ class PreparedWriter:
     def __call__(self, batch: DataFrame, number: int) -> None:
         checkpoint = checkpoint_of_batch(batch)
         if len(self._writes) == 1:
-            self._records.write(self._writes[0], batch.drop(OUTPUT), number, checkpoint)
+            self._records.write(self._writes[0], only_records(batch), number, checkpoint)
             return
         batch = batch.persist()
         try:

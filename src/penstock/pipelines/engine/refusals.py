@@ -7,11 +7,12 @@ is found in the batch by its origin.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from penstock.pipelines.engine.sink_rows import origin_of
-from penstock.pipelines.engine.tables import REASON, DeadRows
+from penstock.pipelines.engine.tables import FIELD, KIND, REASON, DeadRows
 from penstock.pipelines.sinks.destination import Refused
 from penstock.pipelines.spec.model import FormatSink
 from penstock.pipelines.spec.problems import PipelineFailed
@@ -46,6 +47,7 @@ class Refusals:
         self._batch = batch
         self.dead: list[DeadRows] = []
         self.letters = 0
+        self.kinds: Counter[str] = Counter()
 
     def add(self, sink: str, refused: Sequence[Refused]) -> None:
         if not refused:
@@ -56,7 +58,9 @@ class Refusals:
             raise PipelineFailed(f'sink "{sink}" refused {len(refused)} rows: {refused[0].reason}')
         if what == "dead-letter":
             self.dead.append(self._records(sink, refused))
-            self.letters += len({each.origin for each in refused})
+            letters = len({each.origin for each in refused})
+            self.letters += letters
+            self.kinds[_kind(sink)] += letters
 
     def _records(self, sink: str, refused: Sequence[Refused]) -> DeadRows:
         from pyspark.sql import functions as f
@@ -67,4 +71,11 @@ class Refusals:
         reasons = {each.origin: f'sink "{sink}": {each.reason}' for each in refused}
         told = whole.sparkSession.createDataFrame(list(reasons.items()), f"origin string, {REASON} string")
         found = whole.select(SOURCE_ROW).join(f.broadcast(told), origin_of(f.col(SOURCE_ROW)) == f.col("origin"))
-        return DeadRows(table.name, found.select(SOURCE_ROW, REASON), multiplied=True)
+        kind = _kind(sink)
+        nothing = f.lit(None).cast("string").alias(FIELD)
+        rows = found.select(SOURCE_ROW, REASON, nothing, f.lit(kind).alias(KIND))
+        return DeadRows(table.name, rows, multiplied=True, kinds=(kind,))
+
+
+def _kind(sink: str) -> str:
+    return f'sink "{sink}" refused it'

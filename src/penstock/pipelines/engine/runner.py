@@ -33,6 +33,7 @@ from penstock.pipelines.check.query_plan import QueryPlan, plan
 from penstock.pipelines.check.routes import Route, route
 from penstock.pipelines.engine.batch import BatchPlan, BatchWriter
 from penstock.pipelines.engine.checkpoints import guard, next_batch
+from penstock.pipelines.engine.counting import written_together
 from penstock.pipelines.engine.ending import Ending, refuse_batches
 from penstock.pipelines.engine.failures import Failure, QueryFailed, explain
 from penstock.pipelines.engine.one_scan import NotOnePlan
@@ -292,7 +293,7 @@ class _Watch(threading.Thread):
     def _written(self, head: DataFrame, planned: Route, writer: BatchWriter) -> DataStreamWriter:
         """The stream of the head's rows, or of what is prepared of them, with what writes it."""
         prepared = self._prepared(head, planned)
-        self._status.observes(prepared.tally if prepared is not None else None)
+        self._status.observes(prepared.tally if prepared is not None else None, written_together(self._query.sinks))
         if prepared is None:
             return head.writeStream.foreachBatch(writer)
         records = RecordWriter(self._runner.loaded.pipeline, self._query, self._runner.bootstrap)

@@ -9,14 +9,16 @@ sources and steps as views of a session that belongs to the query, so queries do
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipelines.check.analysis import Analysis, Table
 from penstock.pipelines.check.query_plan import expectations
-from penstock.pipelines.engine.decoding import ERROR, decoded
+from penstock.pipelines.engine.decoding import ERROR, decoded, kinds_of_errors
 from penstock.pipelines.spec import sql
 from penstock.pipelines.spec.model import Expectation, FormatSource, Pipeline, TopicSource
 from penstock.pipelines.spec.paths import resolve
@@ -27,18 +29,21 @@ from penstock.pipelines.spec.sql import SOURCE_ROW
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-REASON = "reason"
+REASON, FIELD, KIND = "reason", "field", "kind"
 _HIDDEN = (SOURCE_ROW, ERROR)
 
 
 @dataclass(slots=True)
 class DeadRows:
-    """Rows that were removed on the way: the record each comes from, and the reason."""
+    """Rows that were removed on the way: the record each comes from, the reason, the fields that it is about, and its
+    kind."""
 
     table: str
     frame: DataFrame
     multiplied: bool
     """Several rows of one record may be here."""
+    kinds: tuple[str, ...]
+    """All kinds of reasons that it can have."""
 
 
 @dataclass(slots=True)
@@ -85,6 +90,10 @@ class Tables:
         """The rows of a table that break an expectation."""
         return self.frames[name].filter(~_holds(expectation))
 
+    def with_records(self, name: str) -> DataFrame:
+        """The table as sinks see it, and the record that each row comes from, if it has one."""
+        return self.frames[name].drop(ERROR)
+
     def shown(self, name: str) -> DataFrame:
         """The table as sinks see it: without hidden columns."""
         return self.frames[name].drop(*_HIDDEN)
@@ -122,11 +131,13 @@ class Tables:
             return frame
         if source.on_error == "fail":
             where = f.format_string("%s-%d at offset %d", f.col("_topic"), f.col("_partition"), f.col("_offset"))
-            message = f.concat(f.lit(f'source "{name}": '), where, f.lit(": "), f.col(ERROR))
+            message = f.concat(f.lit(f'source "{name}": '), where, f.lit(": "), f.col(ERROR)["reason"])
             return frame.filter(f.when(f.col(ERROR).isNull(), True).otherwise(f.raise_error(message).cast("boolean")))
         if source.on_error == "dead-letter" and self.tells:
-            bad = frame.filter(f.col(ERROR).isNotNull()).select(SOURCE_ROW, f.col(ERROR).alias(REASON))
-            self.dead.append(DeadRows(name, bad, multiplied=False))
+            error = f.col(ERROR)
+            told = [error["reason"].alias(REASON), error["field"].alias(FIELD), error["kind"].alias(KIND)]
+            bad = frame.filter(error.isNotNull()).select(SOURCE_ROW, *told)
+            self.dead.append(DeadRows(name, bad, multiplied=False, kinds=kinds_of_errors(source)))
         return frame.filter(f.col(ERROR).isNull()).drop(ERROR)
 
     def _expect(self, name: str, frame: DataFrame, expectation: Expectation) -> DataFrame:
@@ -140,8 +151,10 @@ class Tables:
         if expectation.otherwise == "fail":
             return frame.filter(f.when(holds, True).otherwise(f.raise_error(f.lit(message)).cast("boolean")))
         if expectation.otherwise == "dead-letter" and self.tells:
-            bad = frame.filter(~holds).select(SOURCE_ROW, f.lit(message).alias(REASON))
-            self.dead.append(DeadRows(name, bad, self.analysis.tables[name].multiplies))
+            fields = ", ".join(sql.columns_in(expectation.that))
+            told = [f.lit(message).alias(REASON), f.lit(fields or None).cast("string").alias(FIELD)]
+            bad = frame.filter(~holds).select(SOURCE_ROW, *told, f.lit(message).alias(KIND))
+            self.dead.append(DeadRows(name, bad, self.analysis.tables[name].multiplies, kinds=(message,)))
         return frame.filter(holds)
 
 
@@ -164,12 +177,23 @@ def function_named(reference: str, directory: str) -> Callable[..., Any]:
     if directory not in sys.path:
         sys.path.insert(0, directory)
     try:
-        found = getattr(importlib.import_module(module), name)
+        home = importlib.import_module(module)
+        found = getattr(home, name)
     except (ImportError, AttributeError) as error:
         raise PipelineFailed(f"{reference}: {error}") from error
     if not callable(found):
         raise PipelineFailed(f"{reference} is not a function")
+    if os.path.dirname(os.path.abspath(home.__file__ or "")) == os.path.abspath(directory):
+        _send_to_workers(home)
     return found  # type: ignore[no-any-return]
+
+
+def _send_to_workers(module: ModuleType) -> None:
+    """Spark's workers cannot import a module that is only beside the pipeline's file. So its functions and classes,
+    such as UDFs and processors with state, are sent to them whole, and not by name."""
+    from pyspark import cloudpickle
+
+    cloudpickle.register_pickle_by_value(module)
 
 
 def _with_row_as_record(raw: DataFrame) -> DataFrame:

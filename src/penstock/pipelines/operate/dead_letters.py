@@ -14,6 +14,7 @@ import json
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -45,6 +46,19 @@ class Letter:
     @property
     def pipeline(self) -> str:
         return self.text(f"{DEAD}pipeline") or UNKNOWN
+
+    @property
+    def field(self) -> str | None:
+        """The fields that the reason is about, if it is about some."""
+        return self.text(f"{DEAD}field")
+
+    @property
+    def origin(self) -> str | None:
+        """Where the record was read: `topic-partition at offset N`, as far as its headers say."""
+        partition, offset = self.text(f"{DEAD}partition"), self.text(f"{DEAD}offset")
+        if self.source is None or partition is None:
+            return self.source
+        return f"{self.source}-{partition}" + (f" at offset {offset}" if offset is not None else "")
 
     @property
     def source(self) -> str | None:
@@ -95,6 +109,38 @@ def replay(letter: Letter, to: str = "") -> Replay:
         headers=(*kept, *((f"{REPLAYED}{name}", str(value).encode()) for name, value in told.items())),
         timestamp_ms=letter.timestamp_ms if timestamp is None else timestamp,
     )
+
+
+class Cause(NamedTuple):
+    """What letters have in common."""
+
+    pipeline: str
+    source: str | None
+    field: str | None
+    reason: str
+
+
+@dataclass(slots=True)
+class CauseSummary:
+    """The letters of one cause."""
+
+    letters: int = 0
+    replayed: int = 0
+    """Of them, those that were sent back."""
+    first_ms: int = 0
+    last_ms: int = 0
+    """When the first and the last of them were written."""
+    samples: list[Letter] = field(default_factory=list)
+    """The newest of them."""
+
+    def add(self, letter: Letter, *, replayed: bool, samples_max: int) -> None:
+        self.first_ms = min(self.first_ms, letter.timestamp_ms) if self.letters else letter.timestamp_ms
+        self.last_ms = max(self.last_ms, letter.timestamp_ms)
+        self.letters += 1
+        self.replayed += replayed
+        self.samples.append(letter)
+        self.samples.sort(key=lambda each: each.timestamp_ms, reverse=True)
+        del self.samples[samples_max:]
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ it reads what was done. If two calls run at the same time, the later one fences 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -19,7 +19,16 @@ from penstock.client.wire.admin import Admin
 from penstock.client.wire.admin.topics import EARLIEST
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition
-from penstock.pipelines.operate.dead_letters import Done, Letter, Selection, ledger_entry, read_ledger, replay
+from penstock.pipelines.operate.dead_letters import (
+    Cause,
+    CauseSummary,
+    Done,
+    Letter,
+    Selection,
+    ledger_entry,
+    read_ledger,
+    replay,
+)
 
 _AT_ONCE = 500
 _TIMEOUT_S = 30.0
@@ -84,6 +93,22 @@ class DeadLetterTopic:
                 self._done(), selection, to, lambda letters: self._send(producer, letters, to), limit, progress
             )
 
+    def summary(self, selection: Selection, *, last: int | None = None, samples: int = 1) -> dict[Cause, CauseSummary]:
+        """The letters by cause, most first; only the `last` offsets of each partition, and up to `samples` of each."""
+        done = self._done()
+        start = dict(self._begins)
+        if last is not None:
+            with Admin(self._bootstrap, timeout=_TIMEOUT_S) as admin:
+                ends = admin.topics.offsets(list(self._begins))
+            start = {each: max(begin, ends[each] - last) for each, begin in self._begins.items()}
+        found: dict[Cause, CauseSummary] = {}
+        for letters in self._letters(start):
+            for letter in filter(selection.takes, letters):
+                cause = Cause(letter.pipeline, letter.source, letter.field, letter.reason)
+                replayed = letter.offset in done.get(letter.partition, Done())
+                found.setdefault(cause, CauseSummary()).add(letter, replayed=replayed, samples_max=samples)
+        return dict(sorted(found.items(), key=lambda each: -each[1].letters))
+
     def size(self) -> int:
         """The number of offsets to read, at most."""
         with Admin(self._bootstrap, timeout=_TIMEOUT_S) as admin:
@@ -103,7 +128,8 @@ class DeadLetterTopic:
         others = homeless = 0
         begins = {each.partition: begin for each, begin in self._begins.items()}
         before = sum(each.count_from(begins[partition]) for partition, each in done.items())
-        for letters in self._letters(done):
+        start = {each: done.get(each.partition, Done()).first_missing(begin) for each, begin in self._begins.items()}
+        for letters in self._letters(start):
             picked: list[Letter] = []
             for letter in letters:
                 if letter.offset in done.get(letter.partition, Done()):
@@ -123,12 +149,10 @@ class DeadLetterTopic:
                 break
         return ReplayResult(dict(chosen), before, others, homeless)
 
-    def _letters(self, done: dict[int, Done]) -> Iterator[list[Letter]]:
-        """The letters that exist now, in groups of one partition each; without those before the first to replay."""
+    def _letters(self, begins: Mapping[TopicPartition, int]) -> Iterator[list[Letter]]:
+        """The letters that exist now, from an offset on, in groups of one partition each."""
         columns = ["key", "value", "offset", "timestamp", "headers"]
-        start: dict[int | TopicPartition, str | int | datetime] = {
-            each: done.get(each.partition, Done()).first_missing(begin) for each, begin in self._begins.items()
-        }
+        start: dict[int | TopicPartition, str | int | datetime] = dict(begins.items())
         with scan(self._bootstrap, self.topic, start=start, columns=columns, batch_rows=_AT_ONCE) as batches:
             for place, batch in batches.located():
                 yield [self._letter(place.partition, row) for row in batch.to_pylist()]

@@ -57,6 +57,14 @@ class QueryReport:
     rows_out: Mapping[str, int] = field(default_factory=dict)
     """By sink."""
     dead_letters: int = 0
+    dead_letters_by_reason: Mapping[str, int] = field(default_factory=dict)
+    """By the kind of reason, of which there are few: not by field."""
+    sink_seconds: Mapping[str, float] = field(default_factory=dict)
+    """Time spent on a sink: writing, and computing what it gets. Sinks that are written together share a name."""
+    latency_ms: int | None = None
+    """From the timestamps of records to the end of the batch, the mean of the last batch; null if it is not known."""
+    latency_max_ms: int | None = None
+    """The same for its oldest record."""
     late_rows: int = 0
     """Dropped, because the watermark had passed their window."""
     watermark_ms: int | None = None

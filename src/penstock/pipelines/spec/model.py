@@ -271,8 +271,8 @@ class PipelineTest:
     expect: dict[str, list[Any]] = field(default_factory=dict)
     """Rows of each sink, in any order; of a row only the fields that are mentioned are compared."""
     dead_letters: list[Any] = field(default_factory=list)
-    """`{topic: ..., offset: ..., reason: ...}`, also `key`, `value`, `partition`, `timestamp`: the reason is a part of
-    it."""
+    """`{topic: ..., offset: ..., reason: ...}`, also `field`, `key`, `value`, `partition`, `timestamp`: the reason is a
+    part of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

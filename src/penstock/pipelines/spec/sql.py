@@ -67,6 +67,7 @@ class _Plain(Spark):
 
 
 _PLAIN = _Plain()
+_KEYWORDS = {word for words in Spark.Tokenizer.KEYWORDS for word in words.split()}
 
 
 class SqlInvalid(ValueError):
@@ -134,6 +135,16 @@ def check_expression(text: str) -> exp.Expression:
     return made
 
 
+def columns_in(expression: str) -> list[str]:
+    """The names of the columns in an expression, with the fields of structs that it names; none if it has a form that
+    only Spark can read."""
+    try:
+        found = [each for each in check_expression(expression).find_all(exp.Column) if not _in_lambda(each)]
+    except SqlInvalid:
+        return []
+    return list(dict.fromkeys(unmasked(".".join(part.name for part in each.parts)) for each in found))
+
+
 def parse_columns(text: str) -> dict[str, bool]:
     """Names of columns as in CREATE TABLE, in their order, and whether they may be NULL."""
     return {
@@ -150,6 +161,12 @@ def column_types(text: str) -> dict[str, str]:
 def parsed_types(text: str) -> dict[str, exp.DataType]:
     """The same, parsed."""
     return {each.name: each.kind for each in _column_definitions(text) if isinstance(each.kind, exp.DataType)}
+
+
+def identifier(name: str) -> str:
+    """A name as it is written in SQL: in backquotes, unless it is plain and no keyword."""
+    plain = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) and name.upper() not in _KEYWORDS
+    return name if plain else f"`{name.replace('`', '``')}`"
 
 
 def unmasked(text: str) -> str:
