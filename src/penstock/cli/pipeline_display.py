@@ -1,4 +1,7 @@
-"""The display of a running pipeline: a live table of its queries or, without a terminal, a line now and then."""
+"""The display of a running pipeline: a live table of its queries or, without a terminal, a line now and then.
+
+Commands that print a line or two use parts of it: rich is imported where it draws.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,16 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from types import FrameType
-
-from rich.console import Console, Group
-from rich.live import Live
-from rich.markup import escape
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING
 
 from penstock.cli.arguments import duration_text
 from penstock.cli.output import note
-from penstock.pipelines.engine.runner import Runner
 from penstock.pipelines.operate.reports import PipelineReport, QueryReport
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from penstock.pipelines.engine.runner import Runner
 
 _LINE_S = 10.0
 _COLOURS = {
@@ -45,6 +47,9 @@ def watched(runner: Runner, *, once: bool) -> None:
     try:
         run = runner.run_once if once else runner.run
         if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.live import Live
+
             with Live(picture(runner.report()), console=Console(stderr=True), refresh_per_second=4) as live:
                 run(lambda: live.update(picture(runner.report())))
         else:
@@ -55,6 +60,11 @@ def watched(runner: Runner, *, once: bool) -> None:
 
 
 def picture(report: PipelineReport) -> Group:
+    from rich.console import Group
+    from rich.markup import escape
+    from rich.table import Table
+    from rich.text import Text
+
     now_ms = report.heartbeat_ms
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in ("query", "state", *_NUMBERS, "watermark"):
