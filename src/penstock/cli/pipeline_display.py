@@ -20,7 +20,7 @@ from penstock.pipelines.operate.reports import PipelineReport, QueryReport
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from penstock.pipelines.engine.runner import Runner
+    from penstock.pipelines.engine.together import Together
 
 _LINE_S = 10.0
 _COLOURS = {
@@ -35,25 +35,27 @@ _COLOURS = {
 _NUMBERS = ("batch", "rows", "rows/s", "lag", "late", "dead", "restarts")
 
 
-def watched(runner: Runner, *, once: bool) -> None:
-    """Run until it ends. The first Ctrl-C or SIGTERM lets running batches finish, the second cuts them off."""
+def watched(together: Together, *, once: bool) -> None:
+    """Run until all have ended. The first Ctrl-C or SIGTERM lets running batches finish, the second cuts them off."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def stop(number: int, frame: FrameType | None) -> None:
-        (runner.cut if runner.stopping.is_set() else runner.stop)()
+        (together.cut if together.is_stopping else together.stop)()
 
     for number in handlers:
         signal.signal(number, stop)
     try:
-        run = runner.run_once if once else runner.run
         if sys.stderr.isatty():
-            from rich.console import Console
+            from rich.console import Console, Group
             from rich.live import Live
 
-            with Live(picture(runner.report()), console=Console(stderr=True), refresh_per_second=4) as live:
-                run(lambda: live.update(picture(runner.report())))
+            def pictures() -> Group:
+                return Group(*(picture(runner.report()) for runner in together.runners))
+
+            with Live(pictures(), console=Console(stderr=True), refresh_per_second=4) as live:
+                together.run(lambda: live.update(pictures()), once=once)
         else:
-            run(_lines(runner))
+            together.run(_lines(together), once=once)
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
@@ -82,18 +84,25 @@ def picture(report: PipelineReport) -> Group:
     return Group(head, table, *errors)
 
 
-def _lines(runner: Runner) -> Callable[[], None]:
-    """Print progress at most every few seconds, and every change of state."""
-    said: dict[str, tuple[str, float, int]] = {}
+def _lines(together: Together) -> Callable[[], None]:
+    """Print progress at most every few seconds, every change of state, and how long a query's first batch took."""
+    began = time.monotonic()
+    said: dict[tuple[str, str], tuple[str, float, int]] = {}
+    several = len(together.runners) > 1
 
     def tick() -> None:
         now = time.monotonic()
-        for name, status in runner.status.items():
-            state, at, batches = said.get(name, ("waiting", 0.0, 0))
-            due = now - at >= _LINE_S and status.batches != batches
-            if status.state != state or due:
-                said[name] = (status.state, now, status.batches)
-                note(line_of(status.report(), round(time.time() * 1000)))
+        for runner in together.runners:
+            pipeline = runner.loaded.pipeline.name
+            for name, status in runner.status.items():
+                state, at, batches = said.get((pipeline, name), ("waiting", 0.0, 0))
+                if not batches and status.batches:
+                    note(f"{f'{pipeline}.' if several else ''}{name}: first batch after {now - began:.1f} s")
+                due = (now - at >= _LINE_S or not batches) and status.batches != batches
+                if status.state != state or due:
+                    said[pipeline, name] = (status.state, now, status.batches)
+                    text = line_of(status.report(), round(time.time() * 1000))
+                    note(f"{pipeline}.{text}" if several else text)
 
     return tick
 

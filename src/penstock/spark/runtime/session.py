@@ -14,6 +14,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import socket
 import sys
 import time
@@ -22,6 +23,15 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
+from penstock.spark.runtime.class_archive import (
+    TRAINING,
+    ClassArchive,
+    archive_options,
+    class_archive,
+    make_behind,
+    training_options,
+    wanted,
+)
 from penstock.spark.runtime.defaults import (
     JAVA_OPTIONS,
     is_local,
@@ -31,7 +41,7 @@ from penstock.spark.runtime.defaults import (
     with_defaults,
 )
 from penstock.spark.runtime.errors import MasterUnreachable, NoSession, SessionConflict, SparkMissing
-from penstock.spark.runtime.java import find_java, java_home
+from penstock.spark.runtime.java import Java, find_java, java_home
 from penstock.spark.runtime.kernels import compile_kernels_behind
 from penstock.spark.runtime.worker_python import worker_python
 
@@ -48,6 +58,7 @@ _NAME = "spark.app.name"
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"  # set by spark-submit, which has started Java and chosen the master
 _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 _CONNECT_S = 5.0
+_ARCHIVES = re.compile(r"-XX:(SharedArchiveFile|ArchiveClassesAtExit)=|-Xshare:")  # the caller's own choice
 
 _ours: str | None = None  # the id of the application that this module has started
 
@@ -75,6 +86,8 @@ class Plan:
     environment: Mapping[str, str]
     archive: str | None = None
     """The archive that is sent to executors."""
+    classes: ClassArchive | None = None
+    """The archive of Java's classes, if it has to be made."""
 
 
 def session(
@@ -125,6 +138,8 @@ def session(
             raise NoSession(f"Spark did not start: {_reason(error)}") from error
     _ours = started.sparkContext.applicationId
     watch(started)
+    if planned.classes is not None:
+        make_behind(planned.classes, planned.config)
     return started
 
 
@@ -145,6 +160,7 @@ def plan(
     _check_master(master)
     java = find_java()
     defaults = session_defaults(master, java=java.major, quiet=quiet)
+    classes = _class_archive(java, asked, defaults)
     config = with_defaults({**asked, _MASTER: master, _NAME: name}, defaults)
     environment = {"JAVA_HOME": java_home(java)}
     if ship_env and not is_local(master):
@@ -163,7 +179,25 @@ def plan(
         environment |= {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
     if COMMAND_LINE in os.environ:
         environment[_SUBMIT_ARGUMENTS] = "pyspark-shell"  # `config` contains what the command line put there
-    return Plan(config, environment, archive)
+    return Plan(config, environment, archive, classes)
+
+
+def _class_archive(java: Java, asked: Mapping[str, str], defaults: dict[str, str]) -> ClassArchive | None:
+    """Add the options for the archive of Java's classes to the defaults. Returns an archive that has to be made."""
+    if training := os.environ.get(TRAINING):
+        defaults[JAVA_OPTIONS] += f" {training_options(training)}"
+        return None
+    if not wanted(asked) or _ARCHIVES.search(asked.get(JAVA_OPTIONS, "")):
+        return None
+    from pyspark.find_spark_home import _find_spark_home
+
+    archive = class_archive(java, _find_spark_home(), asked)
+    if archive is None:
+        return None
+    if (options := archive_options(archive)) is None:
+        return archive
+    defaults[JAVA_OPTIONS] += f" {options}"
+    return None
 
 
 def _silence_errors_in_json() -> None:
