@@ -23,6 +23,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
+from penstock.spark.runtime import fork_server
 from penstock.spark.runtime.class_archive import (
     TRAINING,
     ClassArchive,
@@ -41,6 +42,7 @@ from penstock.spark.runtime.defaults import (
     with_defaults,
 )
 from penstock.spark.runtime.errors import MasterUnreachable, NoSession, SessionConflict, SparkMissing
+from penstock.spark.runtime.fork_server import start_fork_server
 from penstock.spark.runtime.java import Java, find_java, java_home
 from penstock.spark.runtime.kernels import compile_kernels_behind
 from penstock.spark.runtime.worker_python import worker_python
@@ -88,6 +90,8 @@ class Plan:
     """The archive that is sent to executors."""
     classes: ClassArchive | None = None
     """The archive of Java's classes, if it has to be made."""
+    forks_workers: bool = False
+    """Whether Python workers are forked from a process that has imported what they need."""
 
 
 def session(
@@ -131,7 +135,8 @@ def session(
     compile_kernels_behind()
     if quiet:
         _silence_errors_in_json()
-    with _environment(planned.environment):
+    forking = start_fork_server() if planned.forks_workers else {}
+    with _environment({**planned.environment, **forking}):
         try:
             started = SparkSession.builder.config(map=dict(planned.config)).getOrCreate()
         except Exception as error:
@@ -163,6 +168,7 @@ def plan(
     classes = _class_archive(java, asked, defaults)
     config = with_defaults({**asked, _MASTER: master, _NAME: name}, defaults)
     environment = {"JAVA_HOME": java_home(java)}
+    forks_workers = False
     if ship_env and not is_local(master):
         from penstock.spark.runtime.shipping import packed_environment, ship
 
@@ -173,13 +179,14 @@ def plan(
     else:
         # On a cluster: the Python that the user knows to be installed on its machines.
         named = None if is_local(master) else os.environ.get("PYSPARK_PYTHON")
-        python = (
-            config.get("spark.pyspark.python") or named or (worker_python() if is_local(master) else sys.executable)
-        )
+        python = config.get("spark.pyspark.python") or named
+        if not python:
+            forks_workers = is_local(master) and fork_server.wanted(config)
+            python = worker_python() if is_local(master) else sys.executable
         environment |= {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
     if COMMAND_LINE in os.environ:
         environment[_SUBMIT_ARGUMENTS] = "pyspark-shell"  # `config` contains what the command line put there
-    return Plan(config, environment, archive, classes)
+    return Plan(config, environment, archive, classes, forks_workers)
 
 
 def _class_archive(java: Java, asked: Mapping[str, str], defaults: dict[str, str]) -> ClassArchive | None:
