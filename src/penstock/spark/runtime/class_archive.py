@@ -1,7 +1,7 @@
 """Starts Java with an archive of the classes that Spark loads, which halves the time until a session's first job.
 
 A Spark session loads some 15,000 classes, and by default Java parses and verifies each of them at every start. Java can
-store them, as they are in memory, in a class-data archive (150 MB), which later starts map. The archive is made once,
+store them, as they are in memory, in a class-data archive (200 MB), which later starts map. The archive is made once,
 by a background process of low priority that runs a small session of its own (`class_training`); the session that starts
 it runs as usual, and so do all that start before the archive is there.
 
@@ -177,7 +177,7 @@ def _jars(spark_home: str) -> list[str]:
 
 
 def _checksum(path: str) -> tuple[int, int]:
-    """The size and the CRC of a file: for 150 MB in memory some hundredths of a second."""
+    """The size and the CRC of a file: for 200 MB in memory some hundredths of a second."""
     from crc32c import crc32c
 
     size, checksum = 0, 0
