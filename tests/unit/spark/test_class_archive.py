@@ -36,14 +36,15 @@ def kept(archive: ClassArchive, content: bytes) -> str:
 
 
 def test_an_archive_is_used_once_it_is_complete(archive: ClassArchive) -> None:
-    assert archive_options(archive) is None
+    assert archive_options(archive, 17) is None
     (Path(archive.directory) / ".training" / "classes.jsa").parent.mkdir()
     (Path(archive.directory) / ".training" / "classes.jsa").write_bytes(b"half of it")
-    assert archive_options(archive) is None
+    assert archive_options(archive, 17) is None
 
     file = kept(archive, b"classes")
 
-    assert f"-XX:SharedArchiveFile={file} " in (archive_options(archive) or "")
+    assert f"-XX:SharedArchiveFile={file} " in (archive_options(archive, 17) or "")
+    assert f"-XX:AOTCache={file} " in (archive_options(archive, 25) or "")
     assert ClassArchive(archive.directory, "other").file() is None
 
 
@@ -62,8 +63,13 @@ def test_another_java_spark_or_class_path_has_another_archive(tmp_path: Path, mo
     jars = tmp_path / "spark" / "jars"
     jars.mkdir(parents=True)
     (jars / "spark.jar").write_bytes(b"1")
-    (tmp_path / "java").write_bytes(b"")
-    java = Java(str(tmp_path / "java"), "17.0.15", "PATH")
+    (tmp_path / "jdk" / "bin").mkdir(parents=True)
+    (tmp_path / "jdk" / "bin" / "java").write_bytes(b"")
+    java = Java(str(tmp_path / "jdk" / "bin" / "java"), "17.0.15", "PATH")
+    assert class_archive(java, str(tmp_path / "spark"), {}, {}) is None
+    assert class_archive(replace(java, version="25.0.2"), str(tmp_path / "spark"), {}, {}) is not None
+    (tmp_path / "jdk" / "lib" / "server").mkdir(parents=True)
+    (tmp_path / "jdk" / "lib" / "server" / "classes.jsa").write_bytes(b"")
 
     def key(java: Java = java, config: dict[str, str] | None = None, **environment: str) -> str:
         found = class_archive(java, str(tmp_path / "spark"), config or {}, environment)
@@ -100,7 +106,7 @@ def test_one_process_makes_it_and_a_failure_is_not_repeated_at_once(
     archive.note_failure("no space left")
     make_behind(archive, {})
     assert len(started) == 1
-    os.utime(archive.problem, (0, time.time() - 90_000))
+    os.utime(archive.problem, (0, time.time() - 8 * 86_400))
     make_behind(archive, {})
     assert len(started) == 2
 

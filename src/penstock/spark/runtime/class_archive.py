@@ -5,6 +5,9 @@ store them, as they are in memory, in a class-data archive (200 MB), which later
 by a background process of low priority that runs a small session of its own (`class_training`); the session that starts
 it runs as usual, and so do all that start before the archive is there.
 
+Since version 25 Java calls such an archive an AOT cache. Older versions add to an archive of Java's own classes that
+comes with most of them; without that there is none.
+
 An archive can never make a run fail:
 
 - It appears completely or not at all: it is written under another name, and renamed.
@@ -12,7 +15,7 @@ An archive can never make a run fail:
 - Its name contains a digest of the Java, of Spark's jars and of what else is on the class path. If one of them changes,
   there is no archive of that name, and another is made. Java itself ignores an archive of other classes.
 - Only one process makes it; the others go on without. If it cannot be made, the reason is noted, and nobody tries again
-  for a day.
+  for a week.
 
 `spark.penstock.classArchive=false`, or the environment variable PENSTOCK_CLASS_ARCHIVE=false, turns all of this off.
 """
@@ -25,6 +28,7 @@ import glob
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -39,16 +43,23 @@ VARIABLE = "PENSTOCK_CLASS_ARCHIVE"
 TRAINING = "PENSTOCK_CLASS_TRAINING"
 """In the environment of a session that an archive is made from: the file to write."""
 
+ARCHIVE_IN_USE = re.compile(r"-XX:(?:SharedArchiveFile|AOTCache)=(\S+)")
+
 UNUSED_DAYS = 14
 """Archives that no session has used for this long are removed."""
 
 _LAYOUT = "1"  # incremented when the training or the options change
-_AGAIN_S = 24 * 3600.0
-_QUIET = "-Xlog:cds*=off"  # Java reports on stdout why it ignores an archive; it works as well without
+_AGAIN_S = 7 * 24 * 3600.0
+_AOT_CACHES = 25  # since this version
+# Java reports on stdout why it ignores an archive; it works as well without.
+_QUIET, _QUIET_AOT = "-Xlog:cds*=off", "-Xlog:aot*=off"
 _CHUNK_BYTES = 1 << 20
 # What Spark's own scripts put on the class path of the driver, apart from the jars.
 _ENVIRONMENT = ("SPARK_HOME", "SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH")
 _SETTINGS = ("spark.driver.extraClassPath", "spark.driver.userClassPathFirst")
+
+# Temporary files that may be gone before the archive is made; options that are not meant for its session.
+_OF_THE_CALLER = ("TMPDIR", "PENSTOCK_SPARK", "PYSPARK_SUBMIT_ARGS", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 
 
 class ClassArchive(NamedTuple):
@@ -119,6 +130,8 @@ def class_archive(
     directory = os.path.join(cache_directory(), "classes")
     if any(character.isspace() for character in directory):
         return None  # Spark would take the path for two options
+    if java.major < _AOT_CACHES and not os.path.exists(_archive_of_java(java)):
+        return None
     digest = hashlib.sha256(f"{_LAYOUT} {java.version}\n".encode())
     try:
         os.makedirs(directory, exist_ok=True)
@@ -134,14 +147,18 @@ def class_archive(
     return ClassArchive(directory, digest.hexdigest()[:16])
 
 
-def archive_options(archive: ClassArchive) -> str | None:
-    """The options that make Java use the archive; None if there is none."""
+def archive_options(archive: ClassArchive, java: int) -> str | None:
+    """The options that make Java of this version use the archive; None if there is none."""
     file = archive.file()
-    return f"-XX:SharedArchiveFile={file} {_QUIET}" if file is not None else None
+    if file is None:
+        return None
+    return f"-XX:AOTCache={file} {_QUIET_AOT}" if java >= _AOT_CACHES else f"-XX:SharedArchiveFile={file} {_QUIET}"
 
 
-def training_options(file: str) -> str:
+def training_options(file: str, java: int) -> str:
     """The options that make Java write what it has loaded to an archive when it exits."""
+    if java >= _AOT_CACHES:
+        return f"-XX:AOTCacheOutput={file} {_QUIET_AOT}"
     return f"-XX:ArchiveClassesAtExit={file} {_QUIET}"
 
 
@@ -153,12 +170,14 @@ def make_behind(archive: ClassArchive, config: Mapping[str, str]) -> None:
         if not ours:
             return
     settings = {name: config[name] for name in _SETTINGS if name in config}
+    environment = {name: value for name, value in os.environ.items() if name not in _OF_THE_CALLER}
     with contextlib.suppress(OSError):
         subprocess.Popen(
             [sys.executable, "-m", "penstock.spark.runtime.class_training", *archive, json.dumps(settings)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            env=environment,
             start_new_session=True,  # Ctrl-C is meant for the driver
         )
 
@@ -169,6 +188,11 @@ def remove_unused(directory: str) -> None:
         with contextlib.suppress(OSError):
             if os.stat(path).st_mtime < oldest:
                 os.unlink(path)
+
+
+def _archive_of_java(java: Java) -> str:
+    home = os.path.dirname(os.path.dirname(os.path.realpath(java.executable)))
+    return os.path.join(home, "lib", "server", "classes.jsa")
 
 
 def _jars(spark_home: str) -> list[str]:

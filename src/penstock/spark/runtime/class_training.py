@@ -21,7 +21,7 @@ from penstock.spark.runtime.class_archive import TRAINING, ClassArchive, remove_
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_EXIT_S = 600.0
+_EXIT_S = 3600.0
 _LOWEST = 19
 
 
@@ -55,7 +55,8 @@ def _train(written: str, place: str, settings: dict[str, str]) -> None:
     from penstock.spark.runtime.session import session
 
     os.environ[TRAINING] = written
-    spark = session("penstock-class-archive", "local[2]", settings)
+    places = {"spark.local.dir": place, "spark.sql.warehouse.dir": os.path.join(place, "warehouse")}
+    spark = session("penstock-class-archive", "local[2]", {**settings, **places})
     try:
         spark.sparkContext.setLogLevel("OFF")
         workload(spark, place)

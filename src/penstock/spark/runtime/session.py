@@ -60,7 +60,7 @@ _NAME = "spark.app.name"
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"  # set by spark-submit, which has started Java and chosen the master
 _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 _CONNECT_S = 5.0
-_ARCHIVES = re.compile(r"-XX:(SharedArchiveFile|ArchiveClassesAtExit)=|-Xshare:")  # the caller's own choice
+_ARCHIVES = re.compile(r"-XX:(SharedArchiveFile|ArchiveClassesAtExit|AOT\w+)=|-Xshare:")  # the caller's own choice
 
 _ours: str | None = None  # the id of the application that this module has started
 
@@ -192,7 +192,7 @@ def plan(
 def _class_archive(java: Java, asked: Mapping[str, str], defaults: dict[str, str]) -> ClassArchive | None:
     """Add the options for the archive of Java's classes to the defaults. Returns an archive that has to be made."""
     if training := os.environ.get(TRAINING):
-        defaults[JAVA_OPTIONS] += f" {training_options(training)}"
+        defaults[JAVA_OPTIONS] += f" {training_options(training, java.major)}"
         return None
     if not wanted(asked) or _ARCHIVES.search(asked.get(JAVA_OPTIONS, "")):
         return None
@@ -201,7 +201,7 @@ def _class_archive(java: Java, asked: Mapping[str, str], defaults: dict[str, str
     archive = class_archive(java, _find_spark_home(), asked)
     if archive is None:
         return None
-    if (options := archive_options(archive)) is None:
+    if (options := archive_options(archive, java.major)) is None:
         return archive
     defaults[JAVA_OPTIONS] += f" {options}"
     return None
