@@ -35,13 +35,14 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any, NamedTuple, NoReturn
 
+from penstock.spark.runtime import kernels
+
 VARIABLE = "PENSTOCK_FORK_SERVER"
 """In the environment of Java and its workers: the server's socket."""
 SETTING = "spark.penstock.forkServer"
 FORKED, REFUSED = b"\x01", b"\x00"
 
 PRELOADED = (
-    "penstock.arrow",
     "penstock.spark.datasource",
     "penstock.spark.sink.writer",
     "penstock.spark.source.reader",
@@ -232,6 +233,7 @@ def main() -> None:
         listener.bind(path)
         listener.listen(64)  # whoever comes while modules are imported waits for them
         try:
+            kernels.main()  # the first time on this machine they are compiled here, while Java starts
             for name in PRELOADED:
                 importlib.import_module(name)
             gc.collect()

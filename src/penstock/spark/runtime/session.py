@@ -132,10 +132,11 @@ def session(
     archive = None if ship_without else said.archive
     left_out = [*said.ship_without, *ship_without]
     planned = plan(name, asked, ship_env=ship, ship_without=left_out, archive=archive, quiet=quiet)
-    compile_kernels_behind()
+    forking = start_fork_server() if planned.forks_workers else {}
+    if not forking:
+        compile_kernels_behind()  # the fork server does that first of all
     if quiet:
         _silence_errors_in_json()
-    forking = start_fork_server() if planned.forks_workers else {}
     with _environment({**planned.environment, **forking}):
         try:
             started = SparkSession.builder.config(map=dict(planned.config)).getOrCreate()
