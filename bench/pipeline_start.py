@@ -21,7 +21,6 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from bench.subjects import keep_bytecode
 from penstock import Admin, Producer, TopicPartition
 from penstock.spark.runtime.session import plan
 from penstock.testing.nodes import start_node
@@ -82,7 +81,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
     chosen = parser.parse_args()
-    keep_bytecode()
     _make_archive()
     costs: dict[tuple[str, str], list[Cost]] = {}
     with (

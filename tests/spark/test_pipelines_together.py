@@ -46,9 +46,9 @@ def test_one_that_fails_ends_alone(
     orders, dead = new_topic(), new_topic()
     copies = {kind: new_topic() for kind in ("dead-letter", "fail")}
     pipelines = {}
-    for kind, copied in copies.items():
+    for kind, sink in copies.items():
         file = tmp_path / f"{kind}.yaml"
-        place = {"bootstrap": cluster.bootstrap, "orders": orders, "copies": copied, "dead": dead}
+        place = {"bootstrap": cluster.bootstrap, "orders": orders, "copies": sink, "dead": dead}
         file.write_text(FILE.format(name=unique_topic(kind), on_error=kind, **place))
         pipelines[kind] = load_checked(str(file))[0]
     write_table(

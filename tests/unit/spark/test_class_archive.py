@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from penstock.spark.runtime import class_archive as archives
 from penstock.spark.runtime.class_archive import ClassArchive, archive_options, class_archive, make_behind, wanted
 from penstock.spark.runtime.defaults import JAVA_OPTIONS
 from penstock.spark.runtime.java import Java
@@ -25,7 +25,7 @@ def archive(tmp_path: Path) -> ClassArchive:
 def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The commands that would have been started."""
     commands: list[list[str]] = []
-    monkeypatch.setattr(archives.subprocess, "Popen", lambda command, **_: commands.append(command))
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **_: commands.append(command))
     return commands
 
 

@@ -196,7 +196,7 @@ def _archive_of_java(java: Java) -> str:
 
 
 def _jars(spark_home: str) -> list[str]:
-    jars = os.path.join(spark_home, "jars")
+    jars = os.path.join(os.path.realpath(spark_home), "jars")  # as Spark's scripts do
     return [os.path.join(jars, name) for name in sorted(os.listdir(jars))]
 
 

@@ -6,6 +6,8 @@ Runs without Penstock and without most of Python's library: it is started for ev
 import. If the server does not fork, it becomes the Python that it stands for.
 """
 
+from __future__ import annotations
+
 import _socket
 import json
 import os
@@ -13,7 +15,7 @@ import sys
 from array import array
 
 
-def status_of_child(path, arguments):  # type: ignore[no-untyped-def]
+def status_of_child(path: str, arguments: list[str]) -> int | None:
     """The exit status; None if there is no child."""
     request = json.dumps({"arguments": arguments, "environment": dict(os.environ), "directory": os.getcwd()}).encode()
     connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
@@ -34,7 +36,7 @@ def status_of_child(path, arguments):  # type: ignore[no-untyped-def]
     return status[0] if status else 1
 
 
-def main():  # type: ignore[no-untyped-def]
+def main() -> None:
     python, path, *arguments = sys.argv[1:]
     status = status_of_child(path, arguments[1:])
     if status is None:

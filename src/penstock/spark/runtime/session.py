@@ -11,6 +11,7 @@ Spark's defaults. The caller's come first, as with Spark's own `spark-submit`.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import logging
 import os
@@ -197,15 +198,19 @@ def _class_archive(java: Java, asked: Mapping[str, str], defaults: dict[str, str
         return None
     if not wanted(asked) or _ARCHIVES.search(asked.get(JAVA_OPTIONS, "")):
         return None
-    from pyspark.find_spark_home import _find_spark_home
-
-    archive = class_archive(java, _find_spark_home(), asked)
+    archive = class_archive(java, _spark_home(), asked)
     if archive is None:
         return None
     if (options := archive_options(archive, java.major)) is None:
         return archive
     defaults[JAVA_OPTIONS] += f" {options}"
     return None
+
+
+def _spark_home() -> str:
+    """Where Spark's jars are, found without importing it."""
+    package = importlib.util.find_spec("pyspark")
+    return os.environ.get("SPARK_HOME") or os.path.dirname((package.origin if package else None) or "")
 
 
 def _silence_errors_in_json() -> None:
