@@ -28,6 +28,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 os.environ.setdefault(threads.ENVIRONMENT_VARIABLE, "1")
 threads.enforce()
 
+# A session would make an archive of Java's classes in the background, which takes a core for a minute.
+os.environ.setdefault("PENSTOCK_CLASS_ARCHIVE", "false")
+
 # Every node that a test starts would compile all of Penstock anew, which takes longer than the rest of its start.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 

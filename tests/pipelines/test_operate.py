@@ -245,7 +245,7 @@ class Told(Collector):
         self._status = status
 
     def collect(self) -> Iterable[Metric]:
-        return families_of(report(queries=(self._status.report(),)), {"q": self._status})
+        return families_of([(report(queries=(self._status.report(),)), {"q": self._status})])
 
 
 def test_metrics_are_those_of_the_page() -> None:

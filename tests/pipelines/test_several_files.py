@@ -1,14 +1,20 @@
-"""`penstock pipeline test` of several files: which tests run, with which settings."""
+"""`penstock pipeline test` and `run` of several files: which tests run, with which settings; what is checked first."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from penstock import Admin
 from penstock.cli.output import CommandFailed
 from penstock.cli.pipeline_test import chosen, shared_settings
 from penstock.pipelines.spec.loading import load
+
+if TYPE_CHECKING:
+    from conftest import CommandLine
 
 FILE = """\
 name: {name}
@@ -49,3 +55,48 @@ def test_one_session_has_the_settings_of_all(files: list[str]) -> None:
     assert shared_settings([a, b]) == {"spark.driver.memory": "1g", "a.own": "yes", "b.own": "yes"}
     with pytest.raises(CommandFailed, match=r"a\.yaml and .*c\.yaml set spark\.driver\.memory differently"):
         shared_settings([a, b, c])
+
+
+RUN = """\
+name: {name}
+bootstrap: {bootstrap}
+sources:
+  one: {{topic: {source}, value: {{format: json, schema: "id BIGINT"}}}}
+sinks:
+  out: {{from: one, topic: {sink}}}
+"""
+
+
+def test_what_is_missing_is_told_before_spark_starts(
+    tmp_path: Path,
+    bootstrap: str,
+    unique_topic: Callable[[str], str],
+    cli: CommandLine,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("penstock.cli.pipeline._session", lambda *_: pytest.fail("Spark was started"))
+    made, between, missing = unique_topic("made"), unique_topic("between"), unique_topic("missing")
+    with Admin(bootstrap) as admin:
+        admin.topics.create(made, partitions=1)
+
+    def written(stem: str, **fields: str) -> str:
+        file = tmp_path / f"{stem}.yaml"
+        file.write_text(RUN.format(**{"name": file.stem, "bootstrap": bootstrap, **fields}))
+        return str(file)
+
+    first = written("first", source=made, sink=between)
+    second = written("second", source=between, sink="elsewhere")  # what the first one makes
+    third = written("third", source=missing, sink="elsewhere")
+    status, _, err = cli("pipeline", "run", first, second, third, "--once")
+    assert (status, err.splitlines()[-1]) == (1, f"penstock: third: {bootstrap} has no topic {missing}")
+
+    away = written("away", source=made, sink="elsewhere", bootstrap="127.0.0.1:1")
+    status, _, err = cli("pipeline", "run", away, "--once")
+    assert (status, err.splitlines()[-1]) == (1, "penstock: cannot connect to 127.0.0.1:1: Connection refused")
+
+    namesake = written("other", name="first", source=made, sink="elsewhere")
+    status, _, err = cli("pipeline", "run", first, namesake)
+    assert (status, err.splitlines()[-1]) == (1, f'penstock: {first}, {namesake}: 2 pipelines are called "first"')
+
+    status, _, err = cli("pipeline", "run", first, second, "--from", "earliest", "--as", "again")
+    assert (status, err.splitlines()[-1]) == (1, "penstock: a backfill is of one pipeline")

@@ -1,4 +1,7 @@
-"""The display of a running pipeline: a live table of its queries or, without a terminal, a line now and then."""
+"""The display of a running pipeline: a live table of its queries or, without a terminal, a line now and then.
+
+Commands that print a line or two use parts of it: rich is imported where it draws.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,16 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from types import FrameType
-
-from rich.console import Console, Group
-from rich.live import Live
-from rich.markup import escape
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING
 
 from penstock.cli.arguments import duration_text
 from penstock.cli.output import note
-from penstock.pipelines.engine.runner import Runner
 from penstock.pipelines.operate.reports import PipelineReport, QueryReport
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from penstock.pipelines.engine.together import Together
 
 _LINE_S = 10.0
 _COLOURS = {
@@ -33,28 +35,38 @@ _COLOURS = {
 _NUMBERS = ("batch", "rows", "rows/s", "lag", "late", "dead", "restarts")
 
 
-def watched(runner: Runner, *, once: bool) -> None:
-    """Run until it ends. The first Ctrl-C or SIGTERM lets running batches finish, the second cuts them off."""
+def watched(together: Together, *, once: bool) -> None:
+    """Run until all have ended. The first Ctrl-C or SIGTERM lets running batches finish, the second cuts them off."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def stop(number: int, frame: FrameType | None) -> None:
-        (runner.cut if runner.stopping.is_set() else runner.stop)()
+        (together.cut if together.is_stopping else together.stop)()
 
     for number in handlers:
         signal.signal(number, stop)
     try:
-        run = runner.run_once if once else runner.run
         if sys.stderr.isatty():
-            with Live(picture(runner.report()), console=Console(stderr=True), refresh_per_second=4) as live:
-                run(lambda: live.update(picture(runner.report())))
+            from rich.console import Console, Group
+            from rich.live import Live
+
+            def pictures() -> Group:
+                return Group(*(picture(runner.report()) for runner in together.runners))
+
+            with Live(pictures(), console=Console(stderr=True), refresh_per_second=4) as live:
+                together.run(lambda: live.update(pictures()), once=once)
         else:
-            run(_lines(runner))
+            together.run(_lines(together), once=once)
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
 def picture(report: PipelineReport) -> Group:
+    from rich.console import Group
+    from rich.markup import escape
+    from rich.table import Table
+    from rich.text import Text
+
     now_ms = report.heartbeat_ms
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in ("query", "state", *_NUMBERS, "watermark"):
@@ -72,18 +84,25 @@ def picture(report: PipelineReport) -> Group:
     return Group(head, table, *errors)
 
 
-def _lines(runner: Runner) -> Callable[[], None]:
-    """Print progress at most every few seconds, and every change of state."""
-    said: dict[str, tuple[str, float, int]] = {}
+def _lines(together: Together) -> Callable[[], None]:
+    """Print progress at most every few seconds, every change of state, and how long a query's first batch took."""
+    began = time.monotonic()
+    said: dict[tuple[str, str], tuple[str, float, int]] = {}
+    several = len(together.runners) > 1
 
     def tick() -> None:
         now = time.monotonic()
-        for name, status in runner.status.items():
-            state, at, batches = said.get(name, ("waiting", 0.0, 0))
-            due = now - at >= _LINE_S and status.batches != batches
-            if status.state != state or due:
-                said[name] = (status.state, now, status.batches)
-                note(line_of(status.report(), round(time.time() * 1000)))
+        for runner in together.runners:
+            pipeline = runner.loaded.pipeline.name
+            for name, status in runner.status.items():
+                state, at, batches = said.get((pipeline, name), ("waiting", 0.0, 0))
+                if not batches and status.batches:
+                    note(f"{f'{pipeline}.' if several else ''}{name}: first batch after {now - began:.1f} s")
+                due = (now - at >= _LINE_S or not batches) and status.batches != batches
+                if status.state != state or due:
+                    said[pipeline, name] = (status.state, now, status.batches)
+                    text = line_of(status.report(), round(time.time() * 1000))
+                    note(f"{pipeline}.{text}" if several else text)
 
     return tick
 

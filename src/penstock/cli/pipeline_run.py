@@ -1,13 +1,22 @@
-"""Runs backfills and serves metrics for `penstock pipeline run`."""
+"""What `penstock pipeline run` does before its queries run: early checks, the start of Spark, backfills, metrics.
+
+Everything that can be wrong with files, secrets, addresses and topics is found before Spark starts. Queries are planned
+while it starts. Each phase prints a line with its time.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.cli.output import fail, note
+from penstock.cli.pipeline_cluster import cluster_of
+from penstock.cli.pipeline_test import shared_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,6 +25,132 @@ if TYPE_CHECKING:
     from penstock.pipelines.engine.runner import Runner
     from penstock.pipelines.operate.backfill import Backfill, Ranges
     from penstock.pipelines.spec.loading import Loaded
+
+
+_CHECK_S = 5.0
+
+
+class StartingSpark:
+    """A session that starts while the caller does something else."""
+
+    def __init__(self, session: Callable[[], SparkSession]) -> None:
+        self._start = session
+        self._session: SparkSession | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="starts Spark", daemon=True)
+        self._thread.start()
+
+    def session(self) -> SparkSession:
+        """Waits for it."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        assert self._session is not None
+        return self._session
+
+    def _run(self) -> None:
+        began = time.monotonic()
+        try:
+            self._session = self._start()
+            note(f"Spark {self._session.version} started in {time.monotonic() - began:.1f} s")
+        except BaseException as error:  # noqa: BLE001  # raised where the session is needed
+            self._error = error
+
+
+def ready(
+    pipelines: Sequence[Loaded], wanted: Backfill | None, bootstrap: str | None, *, once: bool
+) -> list[tuple[Loaded, str]]:
+    """The pipelines with their clusters, of which as much is checked as can be without Spark."""
+    refuse_namesakes(pipelines)
+    shared_settings(pipelines)
+    made = topics_made(pipelines)
+    clusters = []
+    for loaded in pipelines:
+        cluster = cluster_of(bootstrap, loaded)
+        clusters.append((loaded, cluster.address))
+        if has_topics(loaded):
+            note(f"{loaded.pipeline.name}: cluster {cluster}")
+            if check_topics(loaded, cluster.address, made, once=once):
+                refuse_second(loaded, wanted, cluster.address)
+    return clusters
+
+
+def ended(runners: Sequence[Runner], *, once: bool) -> bool:
+    """Runs them to their end, and tells which have failed; whether none has."""
+    from penstock.cli.pipeline_display import watched
+    from penstock.pipelines.engine.failures import QueryFailed
+    from penstock.pipelines.engine.together import Together
+
+    def failed(runner: Runner, error: Exception) -> None:
+        if len(runners) > 1:
+            note(f"{runner.loaded.pipeline.name} has failed; the other pipelines go on")
+
+    together = Together(runners, failed)
+    watched(together, once=once)
+    for name, error in together.failures.items():
+        if isinstance(error, QueryFailed):
+            for line in error.lines:
+                note(line)
+        elif len(runners) == 1:
+            raise error
+        else:
+            note(f"{name}: {error}")
+    return not together.failures
+
+
+def refuse_namesakes(pipelines: Iterable[Loaded]) -> None:
+    """Two pipelines of one name would share checkpoints."""
+    named = Counter(loaded.pipeline.name for loaded in pipelines)
+    for name, count in named.items():
+        if count > 1:
+            files = ", ".join(loaded.file for loaded in pipelines if loaded.pipeline.name == name)
+            fail(f'{files}: {count} pipelines are called "{name}"')
+
+
+def check_topics(loaded: Loaded, bootstrap: str, made: frozenset[str], *, once: bool) -> bool:
+    """Check that the cluster answers, and that it has the topics that are read, except for those that are `made` by
+    pipelines of this run. Without --once a failure is only told: the queries try again. Returns whether the cluster
+    answers."""
+    from penstock.client.errors import ClientError
+    from penstock.client.wire.admin import Admin
+
+    name = loaded.pipeline.name
+    try:
+        with Admin(bootstrap, timeout=_CHECK_S) as admin:
+            known = {topic.name for topic in admin.topics.list(internal=True)}
+    except ClientError as error:
+        if once:
+            raise
+        note(f"{name}: {error}; the queries will try again")
+        return False
+    missing = sorted(topics_read(loaded) - known - made)
+    if missing:
+        problem = f"{name}: {bootstrap} has no topic {', '.join(missing)}"
+        if once:
+            fail(problem)
+        note(f"{problem}; the queries will look for it again")
+    return True
+
+
+def topics_read(loaded: Loaded) -> set[str]:
+    """From the pipeline's own cluster, and by name."""
+    from penstock.pipelines.spec.model import TopicSource
+
+    sources = loaded.pipeline.sources.values()
+    return {topic for each in sources if isinstance(each, TopicSource) and not each.bootstrap for topic in each.topic}
+
+
+def topics_made(pipelines: Iterable[Loaded]) -> frozenset[str]:
+    from penstock.pipelines.spec.model import TopicSink
+
+    return frozenset(
+        name
+        for loaded in pipelines
+        for name in (
+            loaded.pipeline.dead_letter_topic,
+            *(sink.topic for sink in loaded.pipeline.sinks.values() if isinstance(sink, TopicSink)),
+        )
+    )
 
 
 def backfill_of(
@@ -57,6 +192,18 @@ def refuse_second(loaded: Loaded, wanted: Backfill | None, bootstrap: str) -> No
         raise
     except ClientError as error:
         note(f"whether {pipeline.name} runs already is unknown: {error}")
+
+
+def planned_runners(pipelines: Iterable[tuple[Loaded, str]], session: Callable[[], SparkSession]) -> list[Runner]:
+    """Runners of pipelines and their clusters. They are planned while Spark starts."""
+    spark = StartingSpark(session)
+    from penstock.pipelines.engine.runner import Runner, run_plan
+
+    began = time.monotonic()
+    planned = [(loaded, bootstrap, run_plan(loaded)) for loaded, bootstrap in pipelines]
+    queries = sum(len(plan.queries) for _, _, plan in planned)
+    note(f"{queries} {'query' if queries == 1 else 'queries'} planned in {time.monotonic() - began:.1f} s")
+    return [Runner(loaded, spark.session(), bootstrap, planned=plan) for loaded, bootstrap, plan in planned]
 
 
 def backfill_runner(loaded: Loaded, wanted: Backfill, bootstrap: str, session: Callable[[], SparkSession]) -> Runner:

@@ -46,7 +46,7 @@ def shared_settings(pipelines: Iterable[Loaded]) -> dict[str, str]:
     for loaded in pipelines:
         for name, value in loaded.pipeline.spark.items():
             if settings.setdefault(name, value) != value:
-                fail(f"{by[name]} and {loaded.file} set {name} differently: test them one by one")
+                fail(f"{by[name]} and {loaded.file} set {name} differently: they cannot share a Spark session")
             by.setdefault(name, loaded.file)
     return settings
 

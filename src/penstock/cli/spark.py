@@ -121,6 +121,7 @@ def check(
         spark = session("penstock-check", master, config, ship_env=ship_env, ship_without=ship_without or ())
     try:
         report.found("spark", f"{spark.version}, {spark.sparkContext.master}")
+        report.found("classes", _archive_state(spark))
         with report.timed("first job", "done"):
             found = _run_tasks(spark)
         with report.timed("second job", "done"):
@@ -215,6 +216,16 @@ def _find_java(report: _Report) -> Any:
     for reason in java.passed_over:
         report.found("passed over", reason)
     return java
+
+
+def _archive_state(spark: SparkSession) -> str:
+    """Whether Java's classes come from an archive."""
+    from penstock.spark.runtime.class_archive import ARCHIVE_IN_USE
+    from penstock.spark.runtime.defaults import JAVA_OPTIONS
+
+    if used := ARCHIVE_IN_USE.search(spark.conf.get(JAVA_OPTIONS, None) or ""):
+        return f"from the archive {used[1]}"
+    return "not from an archive: it is turned off, is being made in the background, or cannot be made"
 
 
 def _run_tasks(spark: SparkSession) -> list[str]:

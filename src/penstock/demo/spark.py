@@ -21,7 +21,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -229,6 +228,7 @@ def main() -> int:
     bootstrap, directory = sys.argv[1:]
     from penstock.pipelines.check.validate import load_checked
     from penstock.pipelines.engine.runner import Runner
+    from penstock.pipelines.engine.together import Together
     from penstock.spark import session
 
     cores = max(1, min(CORES_MAX, os.cpu_count() or 1))
@@ -250,27 +250,22 @@ def main() -> int:
     given = {"bootstrap": bootstrap, "checkpoints": os.path.join(directory, "checkpoints")}
     runners = {name: Runner(load_checked(pipeline_file(name), None, given)[0], spark) for name in PIPELINES}
 
-    failures: list[Exception] = []
+    # If one fails for good, the demo shows it, and all end.
+    together = Together(list(runners.values()), lambda runner, error: together.stop())
+    printed = 0.0
 
-    def run(runner: Runner) -> None:
-        try:
-            runner.run()
-        except Exception as error:  # noqa: BLE001  # printed below
-            failures.append(error)
-            for each in runners.values():
-                each.stop()
+    def report() -> None:
+        nonlocal printed
+        if time.monotonic() - printed >= _PRINT_S:
+            printed = time.monotonic()
+            _print_report(runners)
 
-    threads = [threading.Thread(target=run, args=(runner,)) for runner in runners.values()]
-    for thread in threads:
-        thread.start()
-    while any(thread.is_alive() for thread in threads):
-        _print_report(runners)
-        time.sleep(_PRINT_S)
+    together.run(report)
     _print_report(runners)
     spark.stop()
-    for failure in failures:
+    for failure in together.failures.values():
         print(failure, file=sys.stderr)
-    return 1 if failures else 0
+    return 1 if together.failures else 0
 
 
 def _fits_a_socket(directory: str) -> bool:

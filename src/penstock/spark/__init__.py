@@ -11,16 +11,15 @@ names in `__init__.pyi`.
 
 from __future__ import annotations
 
-from penstock.spark.runtime.session import session
-
 _HOMES = {
     "Pipeline": "penstock.pipelines",  # it depends on this package; users get pipelines in Python from here
     "QueryProgress": "penstock.spark.progress.query_progress",
     "queries": "penstock.spark.progress.topic",
+    "session": "penstock.spark.runtime.session",
     "watch": "penstock.spark.progress.listener",
 }
 
-__all__ = [*_HOMES, "session"]
+__all__ = [*_HOMES]
 
 
 def __getattr__(name: str) -> object:

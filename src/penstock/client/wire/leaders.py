@@ -84,10 +84,10 @@ class Leaders(Closing):
             channel.close()
         self._channels.clear()
 
-    def find(self, topics: Iterable[str]) -> None:
-        """Query topics first; a missing topic is an error, after the time that a new one needs to propagate."""
+    def find(self, topics: Iterable[str], *, patience: float = PROPAGATION_S) -> None:
+        """Query topics first; a missing topic is an error, after the seconds that a new one needs to propagate."""
         names = list(topics)
-        deadline = time.monotonic() + PROPAGATION_S
+        deadline = time.monotonic() + patience
         while True:
             try:
                 first_contact(self.cluster, lambda: self._ask(names))

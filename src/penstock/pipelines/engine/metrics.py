@@ -11,7 +11,7 @@ scrape. Counters start at 0 when the pipeline starts, and continue over restarts
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
@@ -127,7 +127,7 @@ class PipelineMetrics(Collector):
     """Serves HTTP in threads of its own; a scrape never waits for Spark."""
 
     def __init__(self, listener: str) -> None:
-        self._runner: Runner | None = None
+        self._runners: list[Runner] = []
         registry = CollectorRegistry()
         registry.register(self)
         ProcessCollector(registry=registry)
@@ -139,8 +139,9 @@ class PipelineMetrics(Collector):
         self.address = f"{host or '127.0.0.1'}:{self._server.server_port}"
 
     def show(self, runner: Runner) -> None:
+        """One more pipeline."""
         runner.metrics = self.address
-        self._runner = runner
+        self._runners.append(runner)
 
     def __enter__(self) -> PipelineMetrics:
         return self
@@ -154,14 +155,18 @@ class PipelineMetrics(Collector):
         thread.join()
 
     def collect(self) -> Iterator[Any]:
-        runner = self._runner
-        if runner is not None:  # otherwise Spark is still starting
-            yield from families_of(runner.report(), runner.status)
+        if self._runners:  # otherwise Spark is still starting
+            yield from families_of([(runner.report(), runner.status) for runner in self._runners])
 
 
-def families_of(report: PipelineReport, statuses: dict[str, QueryStatus]) -> Iterator[Any]:
+def families_of(pipelines: Iterable[tuple[PipelineReport, dict[str, QueryStatus]]]) -> Iterator[Any]:
     made = {family: family.empty() for family in FAMILIES}
+    for report, statuses in pipelines:
+        _add(made, report, statuses)
+    yield from made.values()
 
+
+def _add(made: dict[Family, Any], report: PipelineReport, statuses: dict[str, QueryStatus]) -> None:
     def add(family: Family, value: float | None, *labels: str) -> None:
         if value is not None:
             made[family].add_metric((report.name, *labels), value)
@@ -184,7 +189,6 @@ def families_of(report: PipelineReport, statuses: dict[str, QueryStatus]) -> Ite
             made[LATENCY].add_metric((report.name, query.name), latency.records, latency.seconds)
         seconds = statuses[query.name].seconds
         made[SECONDS].add_metric((report.name, query.name), seconds.buckets(), seconds.sum)
-    yield from made.values()
 
 
 def _plain(query: QueryReport) -> Iterator[tuple[Family, float | None]]:

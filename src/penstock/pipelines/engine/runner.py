@@ -25,9 +25,9 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.pipelines.check.analysis import analyse
+from penstock.pipelines.check.analysis import Analysis, analyse
 from penstock.pipelines.check.checkpoint_shape import shape_of
 from penstock.pipelines.check.query_plan import QueryPlan, plan
 from penstock.pipelines.check.routes import Route, route
@@ -83,6 +83,22 @@ class Backoff:
         return float(min(whole, self._policy.backoff_max.seconds) * (0.75 + self._chance() / 4))
 
 
+class RunPlan(NamedTuple):
+    """What a runner needs to know of a file; none of it needs Spark."""
+
+    analysis: Analysis
+    queries: dict[str, QueryPlan]
+    routes: dict[str, Route]
+
+
+def run_plan(loaded: Loaded, only: tuple[str, ...] = ()) -> RunPlan:
+    """`only` these queries; all, if none is named."""
+    analysis = analyse(loaded.pipeline, loaded.directory)
+    planned = plan(loaded.pipeline, analysis)
+    queries = {name: query for name, query in planned.items() if not only or name in only}
+    return RunPlan(analysis, queries, {name: route(loaded.pipeline, analysis, each) for name, each in queries.items()})
+
+
 class Runner:
     def __init__(
         self,
@@ -93,17 +109,15 @@ class Runner:
         sources: Sources | None = None,
         only: tuple[str, ...] = (),
         backfill_of: str | None = None,
+        planned: RunPlan | None = None,
     ) -> None:
-        """`only` these queries; all, if none is named."""
+        """`only` these queries; all, if none is named. `planned` may have been made while Spark started."""
         # PySpark logs the complete errors of batches, including secrets. This class reports them instead.
         logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
         self.loaded = loaded
         self.session = session
         self.bootstrap = bootstrap or loaded.pipeline.cluster
-        self.analysis = analyse(loaded.pipeline, loaded.directory)
-        planned = plan(loaded.pipeline, self.analysis)
-        self.queries = {name: query for name, query in planned.items() if not only or name in only}
-        self.routes = {name: route(loaded.pipeline, self.analysis, query) for name, query in self.queries.items()}
+        self.analysis, self.queries, self.routes = planned or run_plan(loaded, only)
         self.sources = sources or Sources(loaded.pipeline, loaded.directory, self.bootstrap)
         self.status = {name: QueryStatus(name, _now_ms) for name in self.queries}
         self.stopping = threading.Event()
@@ -321,7 +335,9 @@ class _Watch(threading.Thread):
 
         session = own_session(self._runner.session)
         # A pool of its own: with FAIR scheduling no query waits until all tasks of another one have run.
-        session.sparkContext.setLocalProperty("spark.scheduler.pool", f"pipeline.{self._query.name}")
+        session.sparkContext.setLocalProperty(
+            "spark.scheduler.pool", f"pipeline.{self._runner.loaded.pipeline.name}.{self._query.name}"
+        )
         teller = watch(self._runner.session).publisher
         session.streams.addListener(
             QueryListener(session, self._runner.bootstrap, publisher=teller, follower=self._status)

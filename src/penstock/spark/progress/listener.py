@@ -254,7 +254,7 @@ class ProgressPublisher:
         )
 
     def _write(self, bootstrap: str, progress: QueryProgress) -> bool:
-        from penstock.spark.progress.topic import PipelinesTopic  # a slow import: 1 s, in this thread
+        from penstock.spark.progress.topic import PipelinesTopic
 
         topic = self._topics.setdefault(bootstrap, PipelinesTopic(bootstrap, timeout=REQUEST_S))
         return self._attempt(

@@ -17,17 +17,16 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Literal
 
-import pyarrow as pa
-
-from penstock.arrow import Writer, read_table
 from penstock.client.errors import ClientError, UnknownTopic
 from penstock.client.wire.admin import Admin
+from penstock.client.wire.partition_log import PartitionLog
 from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.ids import TopicPartition
 from penstock.spark.progress.query_progress import QueryProgress, UnreadableProgress
 
 TOPIC = "__pipelines"
+PARTITION = TopicPartition(TOPIC, 0)
 
 logger = logging.getLogger("penstock.spark")
 
@@ -55,14 +54,22 @@ def queries(bootstrap: str) -> list[QueryProgress]:
     return sorted(found, key=lambda query: (query.name or "", query.query_id))
 
 
-def last_words(bootstrap: str, start: int | Literal["earliest"] = "earliest") -> dict[str, str]:
+def last_words(bootstrap: str, start: int = 0) -> dict[str, str]:
     """The last value of every key from an offset on."""
-    try:
-        table = read_table(bootstrap, TOPIC, start=start, key="string", value="string", columns=["key", "value"])
-    except UnknownTopic:
-        return {}
-    last = dict(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True))
-    return {key: value for key, value in last.items() if key is not None and value is not None}
+    last: dict[str, str] = {}
+    with PartitionLog(bootstrap, PARTITION) as log:
+        try:
+            for record in log.read(start):
+                if record.key is None:
+                    continue
+                key = record.key.decode(errors="replace")
+                if record.value is None:
+                    last.pop(key, None)
+                else:
+                    last[key] = record.value.decode(errors="replace")
+        except UnknownTopic:
+            return {}
+    return last
 
 
 class PipelinesTopic:
@@ -73,37 +80,36 @@ class PipelinesTopic:
     def __init__(self, bootstrap: str, *, timeout: float) -> None:
         self._bootstrap = bootstrap
         self._timeout = timeout
-        self._writer: Writer | None = None
+        self._log: PartitionLog | None = None
 
     def write(self, progress: QueryProgress) -> None:
         self.put(progress.query_id, progress.to_json())
 
     def make(self) -> None:
         """Create the topic if it does not exist."""
-        if self._writer is None:
+        if self._log is None:
             self._open()
 
     def put(self, key: str, value: str) -> None:
-        writer = self._writer or self._open()
-        table = pa.table({"key": [key], "value": [value]})
+        log = self._log or self._open()
         try:
-            writer.write(TOPIC, table)
+            # A record that is written twice repeats the same state.
+            log.append(key.encode(), value.encode())
         except (ClientError, KafkaError):
             self.close()
             raise
 
     def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+        if self._log is not None:
+            self._log.close()
+            self._log = None
 
-    def _open(self) -> Writer:
+    def _open(self) -> PartitionLog:
         with Admin(self._bootstrap, timeout=self._timeout) as admin:
             if not _exists(admin):
                 _create(admin)
-        # A record that is written twice repeats the same state, so the producer needs no idempotence.
-        self._writer = Writer(self._bootstrap, idempotent=False, timeout=self._timeout, request_timeout=self._timeout)
-        return self._writer
+        self._log = PartitionLog(self._bootstrap, PARTITION, timeout=self._timeout, request_timeout=self._timeout)
+        return self._log
 
 
 def _exists(admin: Admin) -> bool:

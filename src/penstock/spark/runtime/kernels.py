@@ -61,6 +61,7 @@ def _stamp() -> str:
 
 
 def main() -> None:
+    """Compile them in this process, if necessary, and load them."""
     stamp = _stamp()
     importlib.import_module("penstock.arrow")  # its kernels have one signature each, so the import compiles them
     with open(stamp, "w", encoding="ascii"):

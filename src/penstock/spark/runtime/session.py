@@ -11,9 +11,11 @@ Spark's defaults. The caller's come first, as with Spark's own `spark-submit`.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import logging
 import os
+import re
 import socket
 import sys
 import time
@@ -22,6 +24,16 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
+from penstock.spark.runtime import fork_server
+from penstock.spark.runtime.class_archive import (
+    TRAINING,
+    ClassArchive,
+    archive_options,
+    class_archive,
+    make_behind,
+    training_options,
+    wanted,
+)
 from penstock.spark.runtime.defaults import (
     JAVA_OPTIONS,
     is_local,
@@ -31,7 +43,8 @@ from penstock.spark.runtime.defaults import (
     with_defaults,
 )
 from penstock.spark.runtime.errors import MasterUnreachable, NoSession, SessionConflict, SparkMissing
-from penstock.spark.runtime.java import find_java, java_home
+from penstock.spark.runtime.fork_server import start_fork_server
+from penstock.spark.runtime.java import Java, find_java, java_home
 from penstock.spark.runtime.kernels import compile_kernels_behind
 from penstock.spark.runtime.worker_python import worker_python
 
@@ -48,6 +61,7 @@ _NAME = "spark.app.name"
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"  # set by spark-submit, which has started Java and chosen the master
 _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 _CONNECT_S = 5.0
+_ARCHIVES = re.compile(r"-XX:(SharedArchiveFile|ArchiveClassesAtExit|AOT\w+)=|-Xshare:")  # the caller's own choice
 
 _ours: str | None = None  # the id of the application that this module has started
 
@@ -75,6 +89,10 @@ class Plan:
     environment: Mapping[str, str]
     archive: str | None = None
     """The archive that is sent to executors."""
+    classes: ClassArchive | None = None
+    """The archive of Java's classes, if it has to be made."""
+    forks_workers: bool = False
+    """Whether Python workers are forked from a process that has imported what they need."""
 
 
 def session(
@@ -115,16 +133,20 @@ def session(
     archive = None if ship_without else said.archive
     left_out = [*said.ship_without, *ship_without]
     planned = plan(name, asked, ship_env=ship, ship_without=left_out, archive=archive, quiet=quiet)
-    compile_kernels_behind()
+    forking = start_fork_server() if planned.forks_workers else {}
+    if not forking:
+        compile_kernels_behind()  # the fork server does that first of all
     if quiet:
         _silence_errors_in_json()
-    with _environment(planned.environment):
+    with _environment({**planned.environment, **forking}):
         try:
             started = SparkSession.builder.config(map=dict(planned.config)).getOrCreate()
         except Exception as error:
             raise NoSession(f"Spark did not start: {_reason(error)}") from error
     _ours = started.sparkContext.applicationId
     watch(started)
+    if planned.classes is not None:
+        make_behind(planned.classes, planned.config)
     return started
 
 
@@ -145,8 +167,10 @@ def plan(
     _check_master(master)
     java = find_java()
     defaults = session_defaults(master, java=java.major, quiet=quiet)
+    classes = _class_archive(java, asked, defaults)
     config = with_defaults({**asked, _MASTER: master, _NAME: name}, defaults)
     environment = {"JAVA_HOME": java_home(java)}
+    forks_workers = False
     if ship_env and not is_local(master):
         from penstock.spark.runtime.shipping import packed_environment, ship
 
@@ -157,13 +181,36 @@ def plan(
     else:
         # On a cluster: the Python that the user knows to be installed on its machines.
         named = None if is_local(master) else os.environ.get("PYSPARK_PYTHON")
-        python = (
-            config.get("spark.pyspark.python") or named or (worker_python() if is_local(master) else sys.executable)
-        )
+        python = config.get("spark.pyspark.python") or named
+        if not python:
+            forks_workers = is_local(master) and fork_server.wanted(config)
+            python = worker_python() if is_local(master) else sys.executable
         environment |= {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
     if COMMAND_LINE in os.environ:
         environment[_SUBMIT_ARGUMENTS] = "pyspark-shell"  # `config` contains what the command line put there
-    return Plan(config, environment, archive)
+    return Plan(config, environment, archive, classes, forks_workers)
+
+
+def _class_archive(java: Java, asked: Mapping[str, str], defaults: dict[str, str]) -> ClassArchive | None:
+    """Add the options for the archive of Java's classes to the defaults. Returns an archive that has to be made."""
+    if training := os.environ.get(TRAINING):
+        defaults[JAVA_OPTIONS] += f" {training_options(training, java.major)}"
+        return None
+    if not wanted(asked) or _ARCHIVES.search(asked.get(JAVA_OPTIONS, "")):
+        return None
+    archive = class_archive(java, _spark_home(), asked)
+    if archive is None:
+        return None
+    if (options := archive_options(archive, java.major)) is None:
+        return archive
+    defaults[JAVA_OPTIONS] += f" {options}"
+    return None
+
+
+def _spark_home() -> str:
+    """Where Spark's jars are, found without importing it."""
+    package = importlib.util.find_spec("pyspark")
+    return os.environ.get("SPARK_HOME") or os.path.dirname((package.origin if package else None) or "")
 
 
 def _silence_errors_in_json() -> None:

@@ -1,0 +1,95 @@
+"""Spark's Python workers, forked from a process that has imported what they need: real processes, without Spark."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.spark.runtime import fork_client, fork_server
+from penstock.spark.runtime.worker_python import worker_python
+from waiting import wait_until
+
+PROGRAM = """
+import os, sys
+print(os.getppid(), "numba" in sys.modules, os.environ["WHO"], os.getcwd(), *sys.argv[1:], sys.stdin.read(), flush=True)
+print("to stderr", file=sys.stderr)
+sys.exit(7)
+"""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    (path,) = fork_server.start_fork_server().values()
+    running = fork_server._running
+    assert running is not None
+    wait_until(lambda: os.path.exists(path), "the server's socket")
+    yield path
+    assert running.process.stdin is not None
+    running.process.stdin.close()
+    running.process.wait()
+    assert not os.path.exists(os.path.dirname(path))
+
+
+def started(place: Path, server: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A module of the test's, as Spark would start it."""
+    (place / "program.py").write_text(PROGRAM)
+    client = [sys.executable, "-I", "-S", fork_client.__file__, sys.executable, server]
+    variables = {**os.environ, "PYTHONPATH": f"{place}:{os.environ.get('PYTHONPATH', '')}", "WHO": "me", **environment}
+    return subprocess.run(
+        [*client, "-m", "program", "a", "b c"],
+        input="in",
+        capture_output=True,
+        text=True,
+        cwd=place,
+        env={"PYTHONHASHSEED": "0", **variables},
+    )
+
+
+def test_a_worker_is_forked_and_looks_as_if_it_had_been_started(tmp_path: Path, server: str) -> None:
+    running = fork_server._running
+    assert running is not None
+    for _ in range(2):
+        done = started(tmp_path, server)
+        assert done.stdout == f"{running.process.pid} True me {tmp_path} a b c in\n"
+        assert done.stderr == "to stderr\n"
+        assert done.returncode == 7
+
+
+@pytest.mark.parametrize("reason", ["another hash seed", "no server"])
+def test_a_worker_that_cannot_be_forked_is_started(tmp_path: Path, server: str, reason: str) -> None:
+    path, seed = (server, "1") if reason == "another hash seed" else (str(tmp_path / "none"), "0")
+
+    done = started(tmp_path, path, PYTHONHASHSEED=seed)
+
+    assert done.stdout == f"{os.getpid()} False me {tmp_path} a b c in\n"
+    assert (done.stderr, done.returncode) == ("to stderr\n", 7)
+
+
+def test_a_daemon_of_spark_lives_until_its_input_ends(tmp_path: Path, server: str) -> None:
+    environment = {
+        **os.environ,
+        fork_server.VARIABLE: server,
+        "PYTHONHASHSEED": "0",
+        "PYTHON_UNIX_DOMAIN_ENABLED": "true",
+        "PYTHON_WORKER_FACTORY_SOCK_DIR": str(tmp_path),
+    }
+    command = [worker_python(), "-m", "pyspark.daemon", "pyspark.sql.worker.lookup_data_sources"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    ) as daemon:
+        assert daemon.stdin is not None
+        assert daemon.stdout is not None
+        size = int.from_bytes(daemon.stdout.read(4))
+        path = daemon.stdout.read(size).decode()
+        assert os.path.dirname(path) == str(tmp_path)
+        assert os.path.exists(path)
+        daemon.stdin.close()
+        daemon.wait()
+        assert daemon.stderr is not None
+        assert daemon.stderr.read() == b""
+    assert not os.path.exists(path)
