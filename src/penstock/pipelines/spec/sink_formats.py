@@ -47,7 +47,7 @@ SINK_FORMATS = {
         "elasticsearch:ElasticsearchSink",
         ("table",),
         ("table", "key", "on_error"),
-        "elasticsearch",
+        "elastic_transport",
         "elasticsearch",
         origin_or_key=True,
     ),
