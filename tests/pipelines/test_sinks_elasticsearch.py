@@ -32,6 +32,7 @@ def write(hosts: str, index: str, *rows: tuple[str, dict[str, Any]]) -> Receipt:
     return write_bulk(connection, "search", index, (0.0,), Task(0, 0), iter([batch]))
 
 
+@pytest.mark.timeout(600)
 def test_elasticsearch(server: ElasticsearchServer) -> None:
     """One test, because it is the start of the server that takes time."""
     rows = ("a", {"number": 1, "at": "2026-05-01T12:30:15.250000Z"}), ("ž/1", {"number": 2}), ("a", {"number": 3})
@@ -55,7 +56,7 @@ def test_elasticsearch(server: ElasticsearchServer) -> None:
         write(server.address, "Orders", ("a", {}))
     with auto_create_index(server, "false"), pytest.raises(PipelineFailed, match=r"404 no such index \[others\]"):
         write(server.address, "others", ("a", {}))
-    with blocked(server, "read_only"), pytest.raises(PipelineFailed, match="403 .*read-only") as told:
+    with blocked(server, "read_only"), pytest.raises(PipelineFailed, match=r"403 .*read-only") as told:
         write(server.address, "orders", ("a", {}))
     assert not isinstance(told.value, SinkUnavailable)
 
