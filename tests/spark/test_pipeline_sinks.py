@@ -201,7 +201,7 @@ def test_iceberg_with_a_key(spark: SparkSession, iceberg: dict[str, str]) -> Non
 
     before = len(read())
     slow = IcebergSink(to)
-    table = slow._table(None)  # type: ignore[arg-type]  # as it is now
+    table = slow._table(None)  # as it is now
     IcebergSink(to).write(spark.sql("SELECT 900L AS id, 'fast' AS text"), 4)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(slow, "_table", lambda schema: table)

@@ -23,7 +23,8 @@ from penstock.pipelines.sinks import delta_history, delta_merge
 from penstock.pipelines.sinks.columns import arrow_schema, check_columns
 from penstock.pipelines.sinks.destination import Destination, Sink
 from penstock.pipelines.sinks.hadoop_files import Files
-from penstock.pipelines.sinks.histories import VALID_FROM, beginning, shaped
+from penstock.pipelines.sinks.histories import beginning, shaped
+from penstock.pipelines.spec.sink_formats import VALID_FROM
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

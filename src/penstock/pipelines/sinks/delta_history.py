@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipelines.sinks.destination import Destination
-from penstock.pipelines.sinks.histories import VALID_FROM, versions
+from penstock.pipelines.sinks.histories import versions
 from penstock.pipelines.sinks.shaping import having
 from penstock.pipelines.spec.problems import PipelineFailed
+from penstock.pipelines.spec.sink_formats import VALID_FROM
 
 if TYPE_CHECKING:
     import pyarrow as pa

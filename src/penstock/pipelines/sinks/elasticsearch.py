@@ -213,9 +213,8 @@ def _sent(
         raise SinkUnavailable(f'sink "{sink}": Elasticsearch: {error.message}') from error
     status = answer.meta.status
     if status >= 300:
-        given = answer.body if isinstance(answer.body, Mapping) else {}
-        error = given.get("error")
-        reason = _reason({"status": status, "error": error}) if isinstance(error, Mapping) else error or answer.body
+        told = answer.body.get("error", answer.body) if isinstance(answer.body, Mapping) else answer.body
+        reason = _reason({"status": status, "error": told}) if isinstance(told, Mapping) else told
         kind = SinkUnavailable if status in _FOR_A_WHILE else PipelineFailed
         raise kind(f'sink "{sink}": Elasticsearch: {status} {str(reason)[:_SAID_MAX]}')
     return cast("Mapping[str, Any]", answer.body)
