@@ -17,6 +17,7 @@ from google.protobuf import descriptor_pb2
 
 from elasticsearch_server import elasticsearch_server
 from history_cases import BATCHES
+from iceberg_rest import rest_catalog
 from penstock.arrow import read_table, write_table
 from penstock.pipelines.check.codecs import codec
 from penstock.pipelines.check.validate import load_checked
@@ -123,17 +124,25 @@ def test_delta_with_a_key(spark: SparkSession, tmp_path: Path) -> None:
     assert not list((tmp_path / "table" / "_penstock").glob("*/*"))  # nothing staged is left
 
 
-def test_counts_that_change_are_in_a_delta_table_once(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_counts_that_change_are_in_a_table_once(
+    kind: str, spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     """NULL is a group, too."""
+    options = request.getfixturevalue("iceberg") if kind == "iceberg" else {}
+    place = f"table: shop.totals, options: {json.dumps(options)}" if kind == "iceberg" else "path: totals"
     (tmp_path / "orders").mkdir()
     file = tmp_path / "totals.yaml"
-    file.write_text(TOTALS)
+    file.write_text(f"{TOTALS}  totals: {{from: totals, format: {kind}, {place}, key: customer}}\n")
     loaded, _ = load_checked(str(file))
     for number, customers in enumerate(("ann bob ann", "ann ")):
         rows = ({"customer": each or None, "amount": 1} for each in customers.split(" "))
         (tmp_path / "orders" / f"{number}.json").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
         Runner(loaded, spark).run_once()
-    table = DeltaTable(str(tmp_path / "totals")).to_pyarrow_table().to_pylist()
+    delta = str(tmp_path / "totals")
+    table = (
+        DeltaTable(delta).to_pyarrow_table().to_pylist() if kind == "delta" else _iceberg_rows(options, "shop.totals")
+    )
     assert {row["customer"]: row["orders"] for row in table} == {"ann": 3, "bob": 1, None: 1}
     assert len(table) == 3
 
@@ -146,7 +155,6 @@ sources:
 steps:
   totals: {sql: "SELECT customer, count(*) AS orders FROM orders GROUP BY customer"}
 sinks:
-  totals: {from: totals, format: delta, path: totals, key: customer}
 """
 
 
@@ -209,6 +217,31 @@ def test_iceberg_with_a_key(spark: SparkSession, iceberg: dict[str, str]) -> Non
             slow.write(spark.sql("SELECT 900L AS id, 'slow' AS text UNION ALL SELECT 901L, 'slow'"), 4)
     assert [row["text"] for row in read() if row["id"] >= 900] == ["fast"]
     assert len(read()) == before + 1
+
+
+def test_iceberg_in_a_rest_catalog(spark: SparkSession, iceberg: dict[str, str]) -> None:
+    rows = spark.sql("SELECT id, 'a' AS text FROM range(3)")
+    with rest_catalog(iceberg) as catalog:
+        options = {"type": "rest", "uri": catalog.address, "token": catalog.token}
+        to = Destination("shop", "orders", "lake", options=options, table="shop.orders", key=("id",))
+        for _ in range(2):
+            IcebergSink(to).write(rows, 0)
+        IcebergSink(to).write(spark.sql("SELECT 2L AS id, 'b' AS text"), 1)
+        assert sorted((row["id"], row["text"]) for row in _iceberg_rows(iceberg, "shop.orders")) == [
+            (0, "a"),
+            (1, "a"),
+            (2, "b"),
+        ]
+        catalog.status = 503
+        with pytest.raises(SinkUnavailable, match="not now"):
+            IcebergSink(to).write(rows, 2)
+        stranger = replace(to, options={**options, "token": "t0psecret"})
+        with pytest.raises(PipelineFailed, match="who is it") as told:
+            IcebergSink(stranger).write(rows, 2)
+        assert not isinstance(told.value, SinkUnavailable)
+        assert "t0psecret" not in str(told.value)
+    with pytest.raises(SinkUnavailable, match="Connection"):  # refused or, while the socket is closed, reset
+        IcebergSink(to).write(rows, 2)
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
