@@ -1,4 +1,4 @@
-"""The sink for Elasticsearch on a real server, without Spark."""
+"""The sink for Elasticsearch on real servers, without Spark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from elasticsearch_server import ElasticsearchServer, elasticsearch_server
+from elasticsearch_server import SearchServer, elasticsearch_server, opensearch_server
 from penstock.pipelines.sinks import ORIGIN, Destination, SinkUnavailable
 from penstock.pipelines.sinks.elasticsearch import connection_of, write_bulk
 from penstock.pipelines.sinks.tasks import Receipt, Task
@@ -19,10 +19,14 @@ from penstock.pipelines.spec.problems import PipelineFailed
 ELSEWHERE = "http://127.0.0.1:1"
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ElasticsearchServer]:
-    with elasticsearch_server(str(tmp_path_factory.mktemp("elasticsearch"))) as server:
-        yield server
+@pytest.fixture(scope="module", params=["elasticsearch", pytest.param("opensearch", marks=pytest.mark.soak)])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SearchServer]:
+    if request.param == "opensearch":
+        with opensearch_server() as server:
+            yield server
+    else:
+        with elasticsearch_server(str(tmp_path_factory.mktemp("elasticsearch"))) as server:
+            yield server
 
 
 def write(hosts: str, index: str, *rows: tuple[str, dict[str, Any]]) -> Receipt:
@@ -33,7 +37,7 @@ def write(hosts: str, index: str, *rows: tuple[str, dict[str, Any]]) -> Receipt:
 
 
 @pytest.mark.timeout(600)
-def test_elasticsearch(server: ElasticsearchServer) -> None:
+def test_documents(server: SearchServer) -> None:
     """One test, because it is the start of the server that takes time."""
     rows = ("a", {"number": 1, "at": "2026-05-01T12:30:15.250000Z"}), ("ž/1", {"number": 2}), ("a", {"number": 3})
 
@@ -67,7 +71,7 @@ def test_elasticsearch(server: ElasticsearchServer) -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(900)
-def test_elasticsearch_is_away(server: ElasticsearchServer) -> None:
+def test_a_server_that_is_away(server: SearchServer) -> None:
     write(server.address, "away", ("a", {"number": 1}))
     server.kill()
     with pytest.raises(SinkUnavailable, match="Connection refused"):
@@ -78,14 +82,14 @@ def test_elasticsearch_is_away(server: ElasticsearchServer) -> None:
 
 
 @contextmanager
-def auto_create_index(server: ElasticsearchServer, value: str) -> Iterator[None]:
+def auto_create_index(server: SearchServer, value: str) -> Iterator[None]:
     server.request("PUT", "_cluster/settings", {"persistent": {"action.auto_create_index": value}})
     yield
     server.request("PUT", "_cluster/settings", {"persistent": {"action.auto_create_index": None}})
 
 
 @contextmanager
-def blocked(server: ElasticsearchServer, block: str) -> Iterator[None]:
+def blocked(server: SearchServer, block: str) -> Iterator[None]:
     server.request("PUT", "orders/_settings", {f"index.blocks.{block}": True})
     yield
     server.request("PUT", "orders/_settings", {f"index.blocks.{block}": None})

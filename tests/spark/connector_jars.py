@@ -42,6 +42,10 @@ def elasticsearch_jars() -> list[str]:
     return _jars("elasticsearch", ((),))
 
 
+def opensearch_zip() -> str:
+    return _jars("opensearch", ((),))[0]
+
+
 def _jars(profile: str, choices: Sequence[Sequence[str]]) -> list[str]:
     found = _resolve(profile, tuple(tuple(choice) for choice in choices))
     if isinstance(found, str):

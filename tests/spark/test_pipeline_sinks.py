@@ -124,7 +124,7 @@ def test_delta_with_a_key(spark: SparkSession, tmp_path: Path) -> None:
     assert not list((tmp_path / "table" / "_penstock").glob("*/*"))  # nothing staged is left
 
 
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.parametrize("kind", ["delta", pytest.param("iceberg", marks=pytest.mark.soak)])
 def test_counts_that_change_are_in_a_table_once(
     kind: str, spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
