@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-_MEDIA = "application/vnd.elasticsearch+json;compatible-with=8"
+_MEDIA = "application/json"
 
 
 class BulkServer:

@@ -13,7 +13,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructType, Time
 from penstock.pipelines.engine.runner import Backoff
 from penstock.pipelines.sinks import ORIGIN, Destination, Refused, SinkUnavailable
 from penstock.pipelines.sinks.destination import REFUSED_MAX, judged
-from penstock.pipelines.sinks.elasticsearch import client_options, write_bulk
+from penstock.pipelines.sinks.elasticsearch import Connection, connection_of, write_bulk
 from penstock.pipelines.sinks.tasks import Receipt, Task
 from penstock.pipelines.spec.model import Restart
 from penstock.pipelines.spec.problems import PipelineFailed
@@ -58,7 +58,7 @@ def write(server: BulkServer, *rows: tuple[str | None, Any], options: dict[str, 
     columns = [[id_ for id_, _ in rows], [json.dumps(row) for _, row in rows], [f"t-0-{n}" for n in range(len(rows))]]
     batch = pa.RecordBatch.from_arrays([pa.array(each, pa.string()) for each in columns], ["id", "document", ORIGIN])
     to = Destination("shop", "orders", "search", options={"hosts": server.address, **(options or {})})
-    return write_bulk(client_options(to), "search", "orders", (0.0, 0.0), Task(0, 0), iter([batch, batch]))
+    return write_bulk(connection_of(to), "search", "orders", (0.0, 0.0), Task(0, 0), iter([batch, batch]))
 
 
 def test_documents(server: BulkServer) -> None:
@@ -93,11 +93,18 @@ def test_a_server_that_has_no_time(server: BulkServer) -> None:
 
 def test_options_of_elasticsearch() -> None:
     with pytest.raises(PipelineFailed, match='no option "host"; did you mean "hosts"'):
-        client_options(Destination("a", "b", "c", options={"host": "x"}))
-    made = client_options(
+        connection_of(Destination("a", "b", "c", options={"host": "x"}))
+    with pytest.raises(PipelineFailed, match='"hosts" has "search:9200", without http:// or https://'):
+        connection_of(Destination("a", "b", "c", options={"hosts": "http://a:1, search:9200"}))
+    made = connection_of(
         Destination("a", "b", "c", options={"username": "u", "password": "p", "verify_certs": "false"})
     )
-    assert made == {"hosts": ["http://127.0.0.1:9200"], "basic_auth": ("u", "p"), "verify_certs": False}
+    assert made == Connection(
+        ("http://127.0.0.1:9200",),
+        {"authorization": "Basic dTpw"},
+        {"verify_certs": False, "ssl_show_warn": False},
+    )
+    assert "dTpw" not in repr(made)
 
 
 @pytest.mark.filterwarnings("ignore")  # of what fakesnow does with DuckDB

@@ -17,6 +17,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from history_cases import BATCHES
 from penstock.pipelines.sinks import ORIGIN, Destination, Refused, SinkUnavailable
 from penstock.pipelines.sinks.postgres import PostgresSink
 from penstock.pipelines.spec.problems import PipelineFailed
@@ -129,3 +130,34 @@ def test_what_is_said(server: PostgresServer) -> None:
         server.start()
     assert away.write(rows, 0) == []
     assert server.query("SELECT * FROM away") == [(1, "a")]
+
+
+def test_history(server: PostgresServer) -> None:
+    """Every batch is written twice, and in one task or two."""
+    schema = {"id": LongType(), "name": StringType(), "at": TimestampType()}
+    table = sink(server, "versions", key=("id",), history=True, history_time="at")
+    for number, (law, rows, expected) in enumerate(BATCHES):
+        texts = [(str(id_), name, at.isoformat()) for id_, name, at in rows]
+        table.write(InlineFrame(schema, texts[:1], texts[1:]), number)
+        table.write(InlineFrame(schema, texts), number)
+        found = server.query("SELECT id, name, valid_from, valid_to, is_current FROM versions ORDER BY id, valid_from")
+        assert found == expected, law
+
+
+def test_history_by_the_time_of_writing(server: PostgresServer) -> None:
+    schema = {"id": LongType(), "name": StringType()}
+    table = sink(server, "written", key=("id",), history=True)
+    server.query(
+        "CREATE TABLE written (id bigint, name text, valid_from timestamptz, valid_to timestamptz, "
+        "is_current boolean, PRIMARY KEY (id, valid_from))"
+    )
+    for number, names in enumerate(("ab", "b", "c")):
+        table.write(InlineFrame(schema, [("1", name) for name in names]), number)
+    (first, second) = server.query("SELECT name, valid_from, valid_to, is_current FROM written ORDER BY valid_from")
+    assert first == ("b", first[1], second[1], False)
+    assert second == ("c", second[1], None, True)
+    server.query("UPDATE written SET valid_from = 'infinity' WHERE is_current")
+    table.write(InlineFrame(schema, [("1", "d")]), 3)  # the clock is behind
+    assert server.query("SELECT name FROM written WHERE is_current") == [("d",)]
+    with pytest.raises(PipelineFailed, match="invalid input syntax"):
+        table.write(InlineFrame(schema, [("x", "e")]), 4)

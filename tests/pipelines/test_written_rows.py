@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -28,8 +29,15 @@ sinks:
   totals: {{from: totals, {sink}}}
 """
 
-APPENDING = ("format: parquet, path: t", "format: delta, path: t", "format: postgres, table: t")
+needs_pyiceberg = pytest.mark.skipif(find_spec("pyiceberg") is None, reason="no pyiceberg here: pip install pyiceberg")
+APPENDING = (
+    "format: parquet, path: t",
+    "format: delta, path: t",
+    "format: postgres, table: t",
+    pytest.param("format: iceberg, table: s.t", marks=needs_pyiceberg),
+)
 MERGING = (
+    pytest.param("format: iceberg, table: s.t, key: [id, window]", marks=needs_pyiceberg),
     "format: delta, path: t, key: [id, window]",
     "format: postgres, table: t, key: [id, window]",
     "format: elasticsearch, table: t, key: [id, window]",

@@ -1,4 +1,5 @@
-"""Spark's own Kafka connector, a broker of Apache Kafka's, a Cassandra: jars that Maven finds (connector/pom.xml)."""
+"""Spark's own Kafka connector, a broker of Apache Kafka's, a Cassandra, an Elasticsearch: jars that Maven finds
+(connector/pom.xml)."""
 
 from __future__ import annotations
 
@@ -35,6 +36,14 @@ def broker_jars() -> list[str]:
 
 def cassandra_jars() -> list[str]:
     return _jars("cassandra", ((),))
+
+
+def elasticsearch_jars() -> list[str]:
+    return _jars("elasticsearch", ((),))
+
+
+def opensearch_zip() -> str:
+    return _jars("opensearch", ((),))[0]
 
 
 def _jars(profile: str, choices: Sequence[Sequence[str]]) -> list[str]:

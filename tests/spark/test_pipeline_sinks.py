@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +15,18 @@ import pytest
 from deltalake import DeltaTable
 from google.protobuf import descriptor_pb2
 
+from elasticsearch_server import elasticsearch_server
+from history_cases import BATCHES
+from iceberg_rest import rest_catalog
 from penstock.arrow import read_table, write_table
 from penstock.pipelines.check.codecs import codec
 from penstock.pipelines.check.validate import load_checked
 from penstock.pipelines.engine.runner import Runner
 from penstock.pipelines.sinks import Destination, SinkUnavailable
 from penstock.pipelines.sinks.delta import DeltaSink
+from penstock.pipelines.sinks.elasticsearch import ElasticsearchSink
 from penstock.pipelines.sinks.files import FileSink
+from penstock.pipelines.sinks.iceberg import IcebergSink
 from penstock.pipelines.sinks.postgres import PostgresSink
 from penstock.pipelines.spec.model import Encoding
 from penstock.pipelines.spec.problems import PipelineFailed
@@ -117,17 +124,25 @@ def test_delta_with_a_key(spark: SparkSession, tmp_path: Path) -> None:
     assert not list((tmp_path / "table" / "_penstock").glob("*/*"))  # nothing staged is left
 
 
-def test_counts_that_change_are_in_a_delta_table_once(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["delta", pytest.param("iceberg", marks=pytest.mark.soak)])
+def test_counts_that_change_are_in_a_table_once(
+    kind: str, spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     """NULL is a group, too."""
+    options = request.getfixturevalue("iceberg") if kind == "iceberg" else {}
+    place = f"table: shop.totals, options: {json.dumps(options)}" if kind == "iceberg" else "path: totals"
     (tmp_path / "orders").mkdir()
     file = tmp_path / "totals.yaml"
-    file.write_text(TOTALS)
+    file.write_text(f"{TOTALS}  totals: {{from: totals, format: {kind}, {place}, key: customer}}\n")
     loaded, _ = load_checked(str(file))
     for number, customers in enumerate(("ann bob ann", "ann ")):
         rows = ({"customer": each or None, "amount": 1} for each in customers.split(" "))
         (tmp_path / "orders" / f"{number}.json").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
         Runner(loaded, spark).run_once()
-    table = DeltaTable(str(tmp_path / "totals")).to_pyarrow_table().to_pylist()
+    delta = str(tmp_path / "totals")
+    table = (
+        DeltaTable(delta).to_pyarrow_table().to_pylist() if kind == "delta" else _iceberg_rows(options, "shop.totals")
+    )
     assert {row["customer"]: row["orders"] for row in table} == {"ann": 3, "bob": 1, None: 1}
     assert len(table) == 3
 
@@ -140,8 +155,111 @@ sources:
 steps:
   totals: {sql: "SELECT customer, count(*) AS orders FROM orders GROUP BY customer"}
 sinks:
-  totals: {from: totals, format: delta, path: totals, key: customer}
 """
+
+
+@pytest.fixture
+def iceberg(tmp_path: Path) -> dict[str, str]:
+    """The options of a sink."""
+    pytest.importorskip("pyiceberg", reason="no pyiceberg here: pip install pyiceberg")
+    return {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}"}
+
+
+def _iceberg_rows(options: dict[str, str], table: str) -> list[dict[str, Any]]:
+    from pyiceberg.catalog import load_catalog
+
+    rows: list[dict[str, Any]] = load_catalog(None, **options).load_table(table).scan().to_arrow().to_pylist()
+    return rows
+
+
+def test_iceberg(spark: SparkSession, iceberg: dict[str, str]) -> None:
+    """A batch that was written is known when all snapshots but the last are gone, too."""
+    from pyiceberg.catalog import load_catalog
+
+    to = Destination("shop", "orders", "lake", options=iceberg, table="shop.orders", partition_by=("flag",))
+
+    def read() -> list[dict[str, Any]]:
+        return _iceberg_rows(iceberg, "shop.orders")
+
+    check_sink(spark, SinkCase(open=lambda: IcebergSink(to), read=read, keyed=False))
+
+    table = load_catalog(None, **iceberg).load_table("shop.orders")
+    assert len(table.spec().fields) == 1
+    before = len(read())
+    table.maintenance.expire_snapshots().older_than(datetime.datetime.now() + datetime.timedelta(days=1)).commit()
+    IcebergSink(to).write(spark.sql("SELECT 1L AS id"), 3)
+    assert len(read()) == before
+    with pytest.raises(PipelineFailed, match='column "id" of the table is int64, it is string here; CAST it'):
+        IcebergSink(to).write(spark.sql("SELECT 'x' AS id"), 9)
+    with pytest.raises(PipelineFailed, match='the table has no column "txt"; did you mean "text"'):
+        IcebergSink(to).write(spark.sql("SELECT 1L AS id, 'x' AS txt"), 9)
+    grows = replace(to, options={**iceberg, "mergeSchema": "true"})
+    IcebergSink(grows).write(spark.sql("SELECT 900L AS id, CAST(1 AS SMALLINT) AS extra"), 9)
+    assert [row["id"] for row in read() if row["extra"] == 1] == [900]
+
+
+def test_iceberg_with_a_key(spark: SparkSession, iceberg: dict[str, str]) -> None:
+    """A process that was taken for dead writes nothing, and says who was faster."""
+    to = Destination("shop", "orders", "lake", options=iceberg, table="shop.orders", key=("id",))
+
+    def read() -> list[dict[str, Any]]:
+        return _iceberg_rows(iceberg, "shop.orders")
+
+    check_sink(spark, SinkCase(open=lambda: IcebergSink(to), read=read, keyed=True))
+
+    before = len(read())
+    slow = IcebergSink(to)
+    table = slow._table(None)  # as it is now
+    IcebergSink(to).write(spark.sql("SELECT 900L AS id, 'fast' AS text"), 4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(slow, "_table", lambda schema: table)
+        with pytest.raises(SinkUnavailable, match="another writer changed the table"):
+            slow.write(spark.sql("SELECT 900L AS id, 'slow' AS text UNION ALL SELECT 901L, 'slow'"), 4)
+    assert [row["text"] for row in read() if row["id"] >= 900] == ["fast"]
+    assert len(read()) == before + 1
+
+
+def test_iceberg_in_a_rest_catalog(spark: SparkSession, iceberg: dict[str, str]) -> None:
+    rows = spark.sql("SELECT id, 'a' AS text FROM range(3)")
+    with rest_catalog(iceberg) as catalog:
+        options = {"type": "rest", "uri": catalog.address, "token": catalog.token}
+        to = Destination("shop", "orders", "lake", options=options, table="shop.orders", key=("id",))
+        for _ in range(2):
+            IcebergSink(to).write(rows, 0)
+        IcebergSink(to).write(spark.sql("SELECT 2L AS id, 'b' AS text"), 1)
+        assert sorted((row["id"], row["text"]) for row in _iceberg_rows(iceberg, "shop.orders")) == [
+            (0, "a"),
+            (1, "a"),
+            (2, "b"),
+        ]
+        catalog.status = 503
+        with pytest.raises(SinkUnavailable, match="not now"):
+            IcebergSink(to).write(rows, 2)
+        stranger = replace(to, options={**options, "token": "t0psecret"})
+        with pytest.raises(PipelineFailed, match="who is it") as told:
+            IcebergSink(stranger).write(rows, 2)
+        assert not isinstance(told.value, SinkUnavailable)
+        assert "t0psecret" not in str(told.value)
+    with pytest.raises(SinkUnavailable, match="Connection"):  # refused or, while the socket is closed, reset
+        IcebergSink(to).write(rows, 2)
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_history(kind: str, spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """Every batch is written twice."""
+    options = request.getfixturevalue("iceberg") if kind == "iceberg" else {}
+    path = str(tmp_path / "table")
+    to = Destination(
+        "shop", "orders", "lake", path, (), options, table="shop.o", key=("id",), history=True, history_time="at"
+    )
+    opened = DeltaSink if kind == "delta" else IcebergSink
+    for number, (law, rows, expected) in enumerate(BATCHES):
+        for _ in range(2):
+            opened(to).write(spark.createDataFrame(rows, "id BIGINT, name STRING, at TIMESTAMP"), number)
+        found = DeltaTable(path).to_pyarrow_table().to_pylist() if kind == "delta" else _iceberg_rows(options, "shop.o")
+        columns = ("id", "name", "valid_from", "valid_to", "is_current")
+        versions = [tuple(row[name] for name in columns) for row in found]
+        assert sorted(versions, key=lambda row: (row[0], row[2])) == expected, law
 
 
 @pytest.mark.soak  # what its statements do is tested without Spark (tests/pipelines), and the whole below
@@ -158,6 +276,36 @@ def test_postgres(spark: SparkSession, postgres: PostgresServer) -> None:
     check_sink(spark, SinkCase(open=lambda: PostgresSink(to), read=read, keyed=True))
 
     assert postgres.query("SELECT relname FROM pg_class WHERE relname LIKE 'penstock_stage%'") == []
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_elasticsearch(spark: SparkSession, tmp_path: Path) -> None:
+    columns = tuple(name for name in COLUMNS if name != "raw")
+    with elasticsearch_server(str(tmp_path)) as server:
+        to = Destination("shop", "orders", "search", options={"hosts": server.address}, table="orders", key=("id",))
+
+        def read() -> list[dict[str, Any]]:
+            rows = server.documents("orders").values()
+            return [
+                {
+                    **row,
+                    "exact": row["exact"] and Decimal(str(row["exact"])),
+                    "day": row["day"] and datetime.date.fromisoformat(row["day"]),
+                    "at": row["at"] and datetime.datetime.fromisoformat(row["at"]),
+                }
+                for row in rows
+            ]
+
+        check_sink(spark, SinkCase(open=lambda: ElasticsearchSink(to), read=read, keyed=True, columns=columns))
+        mapping = server.request("GET", "orders/_mapping")["orders"]["mappings"]["properties"]
+        assert {name: mapping[name]["type"] for name in ("id", "number", "flag", "day", "at")} == {
+            "id": "long",
+            "number": "float",
+            "flag": "boolean",
+            "day": "date",
+            "at": "date",
+        }
 
 
 @pytest.mark.soak

@@ -33,7 +33,7 @@ from penstock.pipelines.spec.model import (
 )
 from penstock.pipelines.spec.problems import Path, nearest
 from penstock.pipelines.spec.secrets import Secret
-from penstock.pipelines.spec.sink_formats import GROUP, SINK_FORMATS, missing_package
+from penstock.pipelines.spec.sink_formats import GROUP, HISTORY, SINK_FORMATS, missing_package
 from penstock.pipelines.spec.sql import Columns, SqlInvalid
 
 FILE_FORMATS = ("parquet", "json", "csv", "orc", "text", "delta")
@@ -308,6 +308,8 @@ class _Check:
             yield from _records_of_rows(sink, table, path)
             yield from _repeated(table, sink.columns, (*path, "from"))
         known: Columns = table.columns if table is not None else None
+        if table is not None and sink.history:
+            yield from _history_columns(sink, table, path)
         for field, names in (("partition_by", sink.partition_by), ("columns", sink.columns), ("key", sink.key)):
             for index, name in enumerate(names):
                 if known is not None and name.lower() not in known:
@@ -384,9 +386,22 @@ def _fields_of_kind(sink: FormatSink, path: Path) -> Iterator[Finding]:
     for field in kind.needs:
         if not getattr(sink, field):
             yield Finding(f'{sink.format} needs a "{field}"', path)
-    for field in ("path", "partition_by", "table", "key", "on_error", "roll_bytes", "roll_every"):
+    of_some = (
+        "path",
+        "partition_by",
+        "table",
+        "key",
+        "history",
+        "history_time",
+        "on_error",
+        "roll_bytes",
+        "roll_every",
+    )
+    for field in of_some:
         if getattr(sink, field) and field not in kind.takes:
             yield Finding(f'"{field}" has no meaning for {sink.format}', (*path, field))
+    if "history" in kind.takes:
+        yield from _history(sink, path)
     if missing := missing_package(sink.format):
         yield Finding(missing, (*path, "format"))
     if sink.roll_bytes is not None and sink.roll_bytes < 1:
@@ -394,6 +409,28 @@ def _fields_of_kind(sink: FormatSink, path: Path) -> Iterator[Finding]:
     for index, name in enumerate(sink.key):
         if sink.columns and name not in sink.columns:
             yield Finding(f'"{name}" is not among the columns that are written', (*path, "key", index))
+
+
+def _history(sink: FormatSink, path: Path) -> Iterator[Finding]:
+    if sink.history and not sink.key:
+        yield Finding('"history" needs a "key": which rows are versions of the same', (*path, "history"))
+    if sink.history_time and not sink.history:
+        yield Finding('"history_time" needs "history: true"', (*path, "history_time"))
+    if sink.history and sink.on_error in ("drop", "dead-letter"):
+        yield Finding('with "history" a refused row fails the batch; leave out "on_error"', (*path, "on_error"))
+    if sink.history_time and sink.columns and sink.history_time not in sink.columns:
+        yield Finding(f'"{sink.history_time}" is not among the columns that are written', (*path, "history_time"))
+
+
+def _history_columns(sink: FormatSink, table: Table, path: Path) -> Iterator[Finding]:
+    if table.columns is None:
+        return
+    if sink.history_time and sink.history_time.lower() not in table.columns:
+        hint = nearest(sink.history_time, table.columns)
+        yield Finding(f'no column "{sink.history_time}"; {hint}', (*path, "history_time"))
+    for name in HISTORY:
+        if name in table.columns and (not sink.columns or name in sink.columns):
+            yield Finding(f'"history" makes a column "{name}", and rows have one; rename it', (*path, "history"))
 
 
 def _records_of_rows(sink: FormatSink, table: Table, path: Path) -> Iterator[Finding]:

@@ -193,7 +193,7 @@ class BatchWriter:
         for name in self._query.sinks:
             sink = self._pipeline.sinks[name]
             if isinstance(sink, FormatSink):
-                if sink.format == "delta" and self._gets_columns(sink):
+                if sink.format in ("delta", "iceberg") and self._gets_columns(sink):
                     sink = replace(sink, options={MERGE_SCHEMA: "true", **sink.options})
                 refusals = on_refusal(self._pipeline, self._analysis, name) != "fail"
                 names = (name, self._pipeline.name, self._query.name, self._directory)

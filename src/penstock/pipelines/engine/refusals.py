@@ -30,6 +30,8 @@ def on_refusal(pipeline: Pipeline, analysis: Analysis, sink: str) -> Literal["fa
     """As the file says; the default is a dead letter if that is possible."""
     declared = pipeline.sinks[sink]
     assert isinstance(declared, FormatSink)
+    if declared.history:
+        return "fail"  # without it, the versions of its key would be others
     if declared.on_error:
         return declared.on_error
     table = analysis.find(declared.source)

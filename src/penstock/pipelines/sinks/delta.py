@@ -3,7 +3,7 @@
 Executors write Parquet, the driver commits with the `deltalake` package. The commit contains (sink, batch) as an
 application transaction, and a batch that the table already has is skipped: so a batch is in the table once, however
 often it is written. Files of attempts that were never committed belong to no version of the table; `vacuum` removes
-them. With a `key`, rows are not appended but merged (`delta_merge`).
+them. With a `key`, rows are not appended but merged (`delta_merge`); with `history`, as versions (`delta_history`).
 
 Many batches make many small files. After every hundredth batch (option `optimizeEvery`) they are combined, in a
 separate commit that changes no rows. The replaced files stay for readers of older versions until the table is vacuumed.
@@ -15,16 +15,18 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from penstock.pipelines.sinks import delta_merge
+from penstock.pipelines.sinks import delta_history, delta_merge
+from penstock.pipelines.sinks.columns import arrow_schema, check_columns
 from penstock.pipelines.sinks.destination import Destination, Sink
 from penstock.pipelines.sinks.hadoop_files import Files
-from penstock.pipelines.spec.problems import PipelineFailed, nearest
+from penstock.pipelines.sinks.histories import beginning, shaped
+from penstock.pipelines.spec.sink_formats import VALID_FROM
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 
@@ -50,21 +52,22 @@ class DeltaSink(Sink):
         self._cleared = False
 
     def write(self, frame: DataFrame, batch: int) -> None:
+        import pyarrow as pa
         from deltalake import CommitProperties, Transaction
 
-        table = self._table(frame)
+        to = self.destination
+        shape = shaped(frame) if to.history else frame
+        table = self._table(shape)
         written = table.transaction_version(self.destination.identity)
         if written is not None and written >= batch:
             return
         if self._adds_columns:
-            _add_columns(frame, table)
-        _check_columns(frame, table, self.destination.sink)
+            _add_columns(shape, table)
+        check_columns(arrow_schema(shape), pa.schema(table.schema().to_arrow()), self.destination.sink)
         commit = CommitProperties(app_transactions=[Transaction(self.destination.identity, batch)])
         self._prepare(frame)
-        if self.destination.key:
-            to = self.destination
-            delta_merge.check_key(frame.columns, to.key, to.sink)
-            delta_merge.merge(table, frame, to.key, _arrow_schema(frame), to.path, self._stages, self._storage, commit)
+        if to.key:
+            self._merge(table, frame, commit)
         else:
             partition_by = list(self.destination.partition_by)
             actions = list(self._files(frame, partition_by))
@@ -75,6 +78,20 @@ class DeltaSink(Sink):
             if self._vacuum_hours >= 0:
                 table.vacuum(self._vacuum_hours, dry_run=False, enforce_retention_duration=False)
 
+    def _merge(self, table: Any, frame: DataFrame, commit: Any) -> None:
+        to = self.destination
+        delta_merge.check_key(frame.columns, to.key, to.sink)
+        if to.history:
+            new = beginning(frame, to.history_time, datetime.now(UTC)).persist()
+            rows, key = delta_history.changed_versions(table, new, to), (*to.key, VALID_FROM)
+        else:
+            new = rows = delta_merge.last_of_each_key(frame, to.key)
+            key = to.key
+        try:
+            delta_merge.merge(table, rows, key, to, self._stages, self._storage, commit)
+        finally:
+            new.unpersist()
+
     def _table(self, frame: DataFrame) -> Any:
         from deltalake import DeltaTable
 
@@ -82,7 +99,7 @@ class DeltaSink(Sink):
         if not DeltaTable.is_deltatable(to.path, self._storage or None):
             DeltaTable.create(
                 to.path,
-                _arrow_schema(frame),
+                arrow_schema(frame),
                 mode="ignore",
                 partition_by=list(to.partition_by) or None,
                 storage_options=self._storage or None,
@@ -127,45 +144,7 @@ def _add_columns(frame: DataFrame, table: Any) -> None:
     from deltalake import Schema
 
     there = {field.name for field in table.schema().fields}
-    more = [field for field in Schema.from_arrow(_arrow_schema(frame)).fields if field.name not in there]
+    more = [field for field in Schema.from_arrow(arrow_schema(frame)).fields if field.name not in there]
     if more:
         table.alter.add_columns(more)
         table.update_incremental()
-
-
-def _check_columns(frame: DataFrame, table: Any, sink: str) -> None:
-    """The table's files are read with its schema, so they must be written with it."""
-    import pyarrow as pa
-
-    there = pa.schema(table.schema().to_arrow())
-    for field in _arrow_schema(frame):
-        if field.name not in there.names:
-            way_out = 'add it to the table, choose "columns", or set the option mergeSchema'
-            hint = f"{nearest(field.name, there.names)}; {way_out}"
-            raise PipelineFailed(f'sink "{sink}": the table has no column "{field.name}"; {hint}')
-        kind = there.field(field.name).type
-        if _plain(kind) != _plain(field.type):
-            hint = f'it is {field.type} here; CAST it in a step, or write to another "path"'
-            raise PipelineFailed(f'sink "{sink}": column "{field.name}" of the table is {kind}, {hint}')
-
-
-def _arrow_schema(frame: DataFrame) -> pa.Schema:
-    """Every column is nullable: later rows may have fewer columns."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import StructField, StructType
-
-    nullable = StructType([StructField(field.name, field.dataType) for field in frame.schema.fields])
-    return to_arrow_schema(nullable, timezone="UTC")
-
-
-def _plain(kind: pa.DataType) -> str:
-    """Without differences in the notation of a type: names of items, nullability."""
-    import pyarrow as pa
-
-    if pa.types.is_struct(kind):
-        return f"struct<{', '.join(f'{each.name}: {_plain(each.type)}' for each in kind)}>"
-    if pa.types.is_map(kind):
-        return f"map<{_plain(kind.key_type)}, {_plain(kind.item_type)}>"
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return f"list<{_plain(kind.value_type)}>"
-    return str(kind).removeprefix("large_").removesuffix("_view")

@@ -10,6 +10,9 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from penstock.pipelines.sinks import delta_history
+from penstock.pipelines.sinks.columns import arrow_schema
+from penstock.pipelines.sinks.destination import Destination
 from penstock.pipelines.sinks.hadoop_files import Files
 from penstock.pipelines.spec.problems import PipelineFailed, nearest
 
@@ -51,24 +54,26 @@ def last_of_each_key(frame: DataFrame, key: Sequence[str]) -> DataFrame:
 
 def merge(
     table: Any,
-    frame: DataFrame,
+    rows: DataFrame,
     key: Sequence[str],
-    schema: pa.Schema,
-    path: str,
+    to: Destination,
     stages: str,
     storage: Mapping[str, str],
     commit: Any,
 ) -> None:
-    """`stages`: a directory below `path`, which is the table's. `commit`: what the commit contains."""
-    files = Files(frame.sparkSession, path)
+    """`rows` have each key once. `stages`: a directory below that of the table. `commit`: what the commit contains."""
+    files = Files(rows.sparkSession, to.path)
     stage = f"{stages}/{uuid.uuid4().hex}"
-    last_of_each_key(frame, key).write.mode("overwrite").parquet(stage)
-    root, within = files.qualified(stage), stage.removeprefix(path).strip("/")
+    rows.write.mode("overwrite").parquet(stage)
+    root, within = files.qualified(stage), stage.removeprefix(to.path).strip("/")
     written = [each.removeprefix(root).strip("/") for each in sorted(files.under(stage))]
     names = [f"{within}/{each}" for each in written if not each.rpartition("/")[2].startswith(("_", "."))]
-    rows = _reader(names, schema, path, storage)
-    merging = table.merge(rows, predicate(key), source_alias=_SOURCE, target_alias=_TARGET, commit_properties=commit)
-    merging.when_matched_update_all().when_not_matched_insert_all().execute()
+    source = _reader(names, arrow_schema(rows), to.path, storage)
+    merging = table.merge(source, predicate(key), source_alias=_SOURCE, target_alias=_TARGET, commit_properties=commit)
+    if to.history:
+        delta_history.apply(merging, [name for name in rows.columns if name != delta_history.GONE])
+    else:
+        merging.when_matched_update_all().when_not_matched_insert_all().execute()
     files.delete(stage)
 
 

@@ -49,6 +49,10 @@ class Destination:
     table: str = ""
     key: tuple[str, ...] = ()
     """Columns by which a row replaces an earlier one."""
+    history: bool = False
+    """Keep the earlier versions of a row."""
+    history_time: str = ""
+    """The column with the time of a version; empty: when it is written."""
     refusals: bool = False
     """Whether single rows may be refused; otherwise the first refused row fails the batch."""
     roll_bytes: int | None = None

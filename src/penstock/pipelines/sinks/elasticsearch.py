@@ -1,23 +1,30 @@
-"""The sink for documents in Elasticsearch, through `_bulk`.
+"""The sink for documents in Elasticsearch or OpenSearch, through `_bulk`.
 
 The `_id` of a document is its row's key or, without a key, the position of the record that the row comes from: topic,
 partition and offset. So a repeated batch writes the same documents. A batch does not appear at once: readers see
 documents as they are written. Executors write; rows with the same key are in one task, in order.
 
+The requests go through the transport of Elasticsearch's client, not through the client itself. The client demands a
+server of its own major version or the next, and refuses OpenSearch; `_bulk` has been the same for all of them.
+
 The response to a bulk request has a result for each document. A document that the index rejects (text where its mapping
 has a number) is refused. One for which the server has no capacity at the moment (429, 503) is sent again. If that does
-not help, the server counts as unavailable, and the batch is repeated later.
+not help, the server counts as unavailable, and the batch is repeated later. Any other error is not about the document
+(the index does not exist and may not be created, the user may not write it), and ends the run.
 """
 
 from __future__ import annotations
 
+import base64
+import dataclasses
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import quote
 
 from penstock.pipelines.sinks.destination import ORIGIN, Destination, Refused, Sink, SinkUnavailable, judged
 from penstock.pipelines.sinks.shaping import as_json, in_order_by
@@ -35,6 +42,10 @@ _BULK_BYTES = 4 * 1024 * 1024
 _BULK_DOCUMENTS = 2000
 _BACKOFF_S = (0.5, 1.0, 2.0, 4.0, 8.0)
 _FOR_A_WHILE = (408, 429, 502, 503, 504)
+_BAD_REQUEST = 400
+_NOT_THE_DOCUMENT = ("invalid_index_name_exception",)
+_REQUEST_S = 60.0
+_SAID_MAX = 500
 
 
 class ElasticsearchSink(Sink):
@@ -42,7 +53,7 @@ class ElasticsearchSink(Sink):
 
     def __init__(self, destination: Destination) -> None:
         super().__init__(destination)
-        self._client = client_options(destination)
+        self._connection = connection_of(destination)
 
     def write(self, frame: DataFrame, batch: int) -> Sequence[Refused]:
         from pyspark.sql import functions as f
@@ -57,26 +68,55 @@ class ElasticsearchSink(Sink):
         rows = ordered.select(
             (_identity(to.key) if to.key else origin).alias(_ID), as_json(frame).alias(_DOCUMENT), origin.alias(ORIGIN)
         )
-        receipts = run_tasks(rows, partial(write_bulk, self._client, to.sink, to.table, _BACKOFF_S))
+        receipts = run_tasks(rows, partial(write_bulk, self._connection, to.sink, to.table, _BACKOFF_S))
         return judged([each for receipt in receipts for each in receipt.refused], to)
 
 
-def client_options(destination: Destination) -> dict[str, Any]:
-    """The options in the client's form."""
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """Where the server is, and who we are there. It is pickled, so it holds plain values only."""
+
+    hosts: tuple[str, ...]
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    tls: Mapping[str, Any] = field(default_factory=dict)
+
+    @contextmanager
+    def transport(self) -> Iterator[Any]:
+        from elastic_transport import NodeConfig, Transport
+        from elastic_transport.client_utils import url_to_node_config
+
+        nodes: list[NodeConfig] = []
+        for host in self.hosts:
+            node = url_to_node_config(host, use_default_ports_for_scheme=True)
+            nodes.append(dataclasses.replace(node, **(self.tls if node.scheme == "https" else {})))
+        made = Transport(nodes, max_retries=len(nodes) - 1, retry_on_timeout=True, meta_header=False)
+        try:
+            yield made
+        finally:
+            made.close()
+
+
+def connection_of(destination: Destination) -> Connection:
     given = destination.options
     for name in given:
         if name not in OPTIONS:
             raise PipelineFailed(f'sink "{destination.sink}": no option "{name}"; {nearest(name, OPTIONS)}')
-    made: dict[str, Any] = {"hosts": [each.strip() for each in given.get("hosts", "http://127.0.0.1:9200").split(",")]}
+    hosts = tuple(each.strip() for each in given.get("hosts", "http://127.0.0.1:9200").split(","))
+    for host in hosts:
+        if not host.startswith(("http://", "https://")):
+            raise PipelineFailed(f'sink "{destination.sink}": "hosts" has "{host}", without http:// or https://')
+    headers: dict[str, str] = {}
     if "api_key" in given:
-        made["api_key"] = given["api_key"]
-    if "username" in given:
-        made["basic_auth"] = (given["username"], given.get("password", ""))
+        headers["authorization"] = f"ApiKey {given['api_key']}"
+    elif "username" in given:
+        pair = f"{given['username']}:{given.get('password', '')}"
+        headers["authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+    tls: dict[str, Any] = {}
     if "ca_certs" in given:
-        made["ca_certs"] = given["ca_certs"]
-    if "verify_certs" in given:
-        made["verify_certs"] = given["verify_certs"].lower() != "false"
-    return made
+        tls["ca_certs"] = given["ca_certs"]
+    if given.get("verify_certs", "true").lower() == "false":
+        tls |= {"verify_certs": False, "ssl_show_warn": False}
+    return Connection(hosts, headers, tls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +131,7 @@ class Document:
 
 
 def write_bulk(
-    client: Mapping[str, Any],
+    connection: Connection,
     sink: str,
     index: str,
     backoff_seconds: Sequence[float],
@@ -99,17 +139,14 @@ def write_bulk(
     batches: Iterator[pa.RecordBatch],
 ) -> Receipt:
     """Runs in an executor."""
-    from elasticsearch import Elasticsearch
-
     receipt = Receipt()
-    made: Any = Elasticsearch(**client, max_retries=0, request_timeout=60)
-    with _reached(sink), made as server:
+    with connection.transport() as server:
         for documents in _bulks(batches, receipt):
             waiting = documents
             for pause in (0.0, *backoff_seconds):
                 time.sleep(pause)
-                answer = server.bulk(index=index, operations=[line for each in waiting for line in each.lines])
-                waiting, reason = sorted_out(waiting, answer, receipt)
+                answer = _sent(server, connection, sink, index, waiting)
+                waiting, reason = sorted_out(waiting, answer, receipt, sink)
                 if not waiting:
                     break
             else:
@@ -117,7 +154,9 @@ def write_bulk(
     return receipt
 
 
-def sorted_out(sent: Sequence[Document], answer: Mapping[str, Any], receipt: Receipt) -> tuple[list[Document], str]:
+def sorted_out(
+    sent: Sequence[Document], answer: Mapping[str, Any], receipt: Receipt, sink: str
+) -> tuple[list[Document], str]:
     """Sorts the results of one bulk request: refused documents go into the receipt; returns those to send again, with
     the reason."""
     again, why = [], ""
@@ -129,8 +168,10 @@ def sorted_out(sent: Sequence[Document], answer: Mapping[str, Any], receipt: Rec
         if outcome["status"] in _FOR_A_WHILE:
             again.append(document)
             why = reason
-        else:
+        elif outcome["status"] == _BAD_REQUEST and (outcome.get("error") or {}).get("type") not in _NOT_THE_DOCUMENT:
             receipt.refuse(reason, document.origin)
+        else:
+            raise PipelineFailed(f'sink "{sink}": Elasticsearch: {outcome["status"]} {reason}')
     return again, why
 
 
@@ -154,19 +195,29 @@ def _bulks(batches: Iterator[pa.RecordBatch], receipt: Receipt) -> Iterator[list
         yield list(bulk.values())
 
 
-@contextmanager
-def _reached(sink: str) -> Iterator[None]:
-    from elasticsearch import ApiError, TransportError
+def _sent(
+    server: Any, connection: Connection, sink: str, index: str, documents: Sequence[Document]
+) -> Mapping[str, Any]:
+    """The results of a bulk request."""
+    from elastic_transport import TlsError, TransportError
 
+    lines = [line for each in documents for line in each.lines]
+    body = ("\n".join(lines) + "\n").encode()
+    headers = {"content-type": "application/x-ndjson", "accept": "application/json", **connection.headers}
+    target = f"/{quote(index, safe='')}/_bulk"
     try:
-        yield
-    except ApiError as error:
-        said = f"{error.status_code} {error.message}"
-        if error.status_code in _FOR_A_WHILE:
-            raise SinkUnavailable(f'sink "{sink}": Elasticsearch: {said}') from error
-        raise PipelineFailed(f'sink "{sink}": Elasticsearch: {said}') from error
+        answer = server.perform_request("POST", target, body=body, headers=headers, request_timeout=_REQUEST_S)
+    except TlsError as error:
+        raise PipelineFailed(f'sink "{sink}": Elasticsearch: {error.message}') from error
     except TransportError as error:
         raise SinkUnavailable(f'sink "{sink}": Elasticsearch: {error.message}') from error
+    status = answer.meta.status
+    if status >= 300:
+        told = answer.body.get("error", answer.body) if isinstance(answer.body, Mapping) else answer.body
+        reason = _reason({"status": status, "error": told}) if isinstance(told, Mapping) else told
+        kind = SinkUnavailable if status in _FOR_A_WHILE else PipelineFailed
+        raise kind(f'sink "{sink}": Elasticsearch: {status} {str(reason)[:_SAID_MAX]}')
+    return cast("Mapping[str, Any]", answer.body)
 
 
 def _reason(outcome: Mapping[str, Any]) -> str:

@@ -33,6 +33,8 @@ def open_sink(
         format=sink.format,
         table=sink.table,
         key=sink.key,
+        history=sink.history,
+        history_time=sink.history_time,
         refusals=refusals,
         roll_bytes=sink.roll_bytes,
         roll_seconds=sink.roll_every.seconds if sink.roll_every is not None else None,

@@ -7,6 +7,8 @@ or not at all, and a killed process leaves at most a staging table, which the ne
 A merge writes all rows at once. If the server refuses one of them, the merge is repeated row by row, in the same
 transaction. The refused rows are reported, and stored with the batch, so that they are reported again if the batch is
 repeated.
+
+With `history` all versions of a row stay (`HistoryMerge`); then a row that the server refuses fails the batch.
 """
 
 from __future__ import annotations
@@ -22,10 +24,21 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipelines.sinks.destination import ORIGIN, Destination, Refused, Sink, SinkUnavailable, judged
-from penstock.pipelines.sinks.merging import ATTEMPT, PARTITION, REASON, ROW, Merge, listed, quoted, quoted_path
+from penstock.pipelines.sinks.merging import (
+    ATTEMPT,
+    PARTITION,
+    REASON,
+    ROW,
+    HistoryMerge,
+    Merge,
+    listed,
+    quoted,
+    quoted_path,
+)
 from penstock.pipelines.sinks.shaping import as_text
 from penstock.pipelines.sinks.tasks import Receipt, Task, run_tasks
 from penstock.pipelines.spec.problems import PipelineFailed, nearest
+from penstock.pipelines.spec.sink_formats import HISTORY, IS_CURRENT, VALID_FROM, VALID_TO
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -114,7 +127,15 @@ class PostgresSink(Sink):
     def _create(self, frame: DataFrame) -> str:
         fields = [field for field in frame.schema.fields if field.name != ORIGIN]
         columns = [f"{quoted(field.name)} {_type(field.dataType)}" for field in fields]
-        key = [f"PRIMARY KEY ({listed(self.destination.key)})"] if self.destination.key else []
+        names = self.destination.key
+        if self.destination.history:
+            columns += [
+                f"{VALID_FROM} timestamptz NOT NULL",
+                f"{VALID_TO} timestamptz",
+                f"{IS_CURRENT} boolean NOT NULL",
+            ]
+            names = (*names, VALID_FROM)
+        key = [f"PRIMARY KEY ({listed(names)})"] if names else []
         return f"CREATE TABLE {self._target} ({', '.join([*columns, *key])})"
 
     def _expressions(self, server: Any, columns: list[str]) -> dict[str, str]:
@@ -125,7 +146,7 @@ class PostgresSink(Sink):
             [_oid(server, self._target)],
         ).fetchall()
         kinds = {name: (kind, array) for name, kind, array in found}
-        for name in columns:
+        for name in [*columns, *(HISTORY if self.destination.history else ())]:
             if name not in kinds:
                 raise PipelineFailed(
                     f'sink "{self.destination.sink}": table {self.destination.table} has no column "{name}"; '
@@ -173,6 +194,10 @@ class PostgresSink(Sink):
     def _merge_rows(self, server: Any, merge: Merge) -> list[Refused]:
         from psycopg import DataError, IntegrityError
 
+        if self.destination.history:
+            for statement in HistoryMerge(merge, self.destination.history_time).statements:
+                server.execute(statement)
+            return []
         try:
             with server.transaction():
                 server.execute(merge.all_at_once)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.pipelines.sinks.destination import ORIGIN
@@ -42,6 +43,19 @@ def in_order_by(frame: DataFrame, key: tuple[str, ...]) -> DataFrame:
     columns = [f.col(f"`{name}`") for name in key]
     numbered = frame.withColumn(ORDER, f.monotonically_increasing_id())
     return numbered.repartition(*columns).sortWithinPartitions(ORDER).drop(ORDER)
+
+
+def having(rows: DataFrame, others: DataFrame, key: Sequence[str], kind: str) -> DataFrame:
+    """The rows that have the key of one of the others (left_semi), or of none (left_anti). NULL is a key like any
+    other."""
+    from pyspark.sql import functions as f
+
+    names = [name.replace("`", "``") for name in key]
+    keys = others.select(*(f.col(f"`{name}`").alias(f"__key_{index}") for index, name in enumerate(names)))
+    same = f.lit(True)
+    for index, name in enumerate(names):
+        same = same & f.col(f"`{name}`").eqNullSafe(f.col(f"__key_{index}"))
+    return rows.join(keys, same, kind)
 
 
 def _text(field: StructField) -> Column:

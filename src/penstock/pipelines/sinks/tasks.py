@@ -39,6 +39,8 @@ class Receipt:
     rows: int = 0
     refused: list[Refused] = field(default_factory=list)
     unavailable: str = ""
+    made: list[str] = field(default_factory=list)
+    """What the driver needs to know of what it wrote."""
 
     def refuse(self, reason: str, origin: str | None) -> None:
         if len(self.refused) <= REFUSED_MAX:  # one more than the limit shows that there are too many

@@ -202,8 +202,9 @@ class TopicSink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormatSink:
-    """Anything else that is written to: files (parquet, json, csv, ...), delta, postgres, cassandra, elasticsearch,
-    snowflake, console, what an installed package brings (entry point `penstock.sinks`), or any format of Spark's."""
+    """Anything else that is written to: files (parquet, json, csv, ...), delta, iceberg, postgres, cassandra,
+    elasticsearch, snowflake, console, what an installed package brings (entry point `penstock.sinks`), or any format of
+    Spark's."""
 
     SIGNS: ClassVar[tuple[str, ...]] = ("format",)
 
@@ -218,6 +219,10 @@ class FormatSink:
     """Of a database: where rows go, `schema.table`; of Elasticsearch: the index."""
     key: tuple[str, ...] = ()
     """Of a database: columns by which a row takes the place of an earlier one. Without it rows are added."""
+    history: bool = False
+    """Of a table with a key: keep every version of a row, with `valid_from`, `valid_to` and `is_current`."""
+    history_time: str = ""
+    """The column with the time from which a version is valid. Default: when it is written."""
     on_error: Literal["fail", "drop", "dead-letter", ""] = ""
     """Of a database: what becomes of rows that it refuses. Default: `dead-letter` where rows still have their record,
     else `fail`."""

@@ -124,6 +124,14 @@ SINK_OPTIONS: dict[str, Declared] = {
         (Option("optimizeEvery", "number"), Option("mergeSchema", "truth"), Option("vacuumHours", "number")),
         passes_on=True,
     ),
+    "iceberg": Declared(
+        (
+            *_texts("catalog uri warehouse credential token scope"),
+            Option("type", choices=("rest", "sql", "glue", "hive", "dynamodb", "bigquery", "in-memory")),
+            Option("mergeSchema", "truth"),
+        ),
+        passes_on=True,
+    ),
     "console": Declared((Option("numRows", "number"), Option("truncate", "truth"))),
 }
 

@@ -8,6 +8,10 @@ from importlib.util import find_spec
 GROUP = "penstock.sinks"
 """The entry point group for sinks of other packages."""
 
+VALID_FROM, VALID_TO, IS_CURRENT = "valid_from", "valid_to", "is_current"
+HISTORY = (VALID_FROM, VALID_TO, IS_CURRENT)
+"""The columns that a table with `history` has besides those of the rows."""
+
 
 @dataclass(frozen=True, slots=True)
 class SinkFormat:
@@ -27,6 +31,8 @@ class SinkFormat:
     """Without a key, rows are added and never replaced."""
 
 
+_KEYED = ("key", "history", "history_time")
+
 _FILES = SinkFormat(
     "files:FileSink", needs=("path",), takes=("path", "partition_by", "roll_bytes", "roll_every"), appends=True
 )
@@ -37,17 +43,20 @@ SINK_FORMATS = {
     **dict.fromkeys(("parquet", "json", "csv", "orc", "text"), _FILES),
     "console": SinkFormat("spark:ConsoleSink"),
     "delta": SinkFormat(
-        "delta:DeltaSink", ("path",), ("path", "partition_by", "key"), "deltalake", "pipelines", appends=True
+        "delta:DeltaSink", ("path",), ("path", "partition_by", *_KEYED), "deltalake", "pipelines", appends=True
+    ),
+    "iceberg": SinkFormat(
+        "iceberg:IcebergSink", ("table",), ("table", "partition_by", *_KEYED), "pyiceberg", "iceberg", appends=True
     ),
     "postgres": SinkFormat(
-        "postgres:PostgresSink", ("table",), ("table", "key", "on_error"), "psycopg", "postgres", appends=True
+        "postgres:PostgresSink", ("table",), ("table", "on_error", *_KEYED), "psycopg", "postgres", appends=True
     ),
     "cassandra": SinkFormat("cassandra:CassandraSink", ("table",), ("table", "on_error"), "cassandra", "cassandra"),
     "elasticsearch": SinkFormat(
         "elasticsearch:ElasticsearchSink",
         ("table",),
         ("table", "key", "on_error"),
-        "elasticsearch",
+        "elastic_transport",
         "elasticsearch",
         origin_or_key=True,
     ),
