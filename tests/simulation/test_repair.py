@@ -271,6 +271,7 @@ def test_replicas_that_were_compacted_differently(compacted: bool, position: int
         offset = kept[0].base_offset if compacted else 2
         assert offset < min(each.base_offset for each in kept) or compacted
         size = topic.replica(machine).log.size
+        await topic.world.until(lambda: topic.replica(machine).high_watermark == 2 * BATCHES, "all is committed")
         latest = await latest_values(topic, machine)
         flip(topic, machine, offset, position)
         assert await fetch_code(topic, machine, offset) == ErrorCode.CORRUPT_MESSAGE
