@@ -31,7 +31,9 @@ async def cluster(loop: SimulatedLoop, *, controllers: int, replicas: int) -> tu
     async with world.client("broker-1") as client:
         (result,) = (await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000))).topics
     assert result.error_code == ErrorCode.NONE
-    await world.until(lambda: all(each.image.topics.partition(TOPIC, 0) for each in world.brokers), "all know the topic")
+    await world.until(
+        lambda: all(each.image.topics.partition(TOPIC, 0) for each in world.brokers), "all know the topic"
+    )
     return world, leader_of(world)
 
 
