@@ -32,10 +32,12 @@ WITH_SPARK = {"spark.md"}
 WITH_MACHINES = {"deploy.md", "upgrade.md", "grow.md", "demo.md"}
 # Needs a node with an authorizer; its commands are those of tests/unit/cli/test_cli_acls.py.
 WITH_ACLS = {"acls.md"}
+# Needs a node with TLS and users; its ways to connect are those of tests/security/test_secure_clients.py.
+WITH_USERS = {"secured-clients.md"}
 PAGES = sorted(
     str(page.relative_to(ROOT))
     for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
-    if page.name not in WITHOUT_EXAMPLES | WITH_SPARK | WITH_MACHINES | WITH_ACLS
+    if page.name not in WITHOUT_EXAMPLES | WITH_SPARK | WITH_MACHINES | WITH_ACLS | WITH_USERS
     and re.search("^```(console|python)$", page.read_text(encoding="utf-8"), re.MULTILINE)
 )
 
