@@ -30,6 +30,8 @@ WITHOUT_EXAMPLES = {"changing-types.md", "clusters.md", "operations.md"}
 WITH_SPARK = {"spark.md"}
 # Tried by tests/docs, with several machines, and by tests/demo.
 WITH_MACHINES = {"deploy.md", "upgrade.md", "grow.md", "demo.md"}
+# Needs a node with TLS and users; its ways to connect are those of tests/security/test_secure_clients.py.
+WITH_USERS = {"secured-clients.md"}
 # What `penstock up` is started with, as the page itself says.
 OPTIONS = {
     "acls.md": ["-o", "authorizer.class.name=StandardAuthorizer", "-o", "super.users=User:ANONYMOUS"],
@@ -38,7 +40,7 @@ OPTIONS = {
 PAGES = sorted(
     str(page.relative_to(ROOT))
     for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
-    if page.name not in WITHOUT_EXAMPLES | WITH_SPARK | WITH_MACHINES
+    if page.name not in WITHOUT_EXAMPLES | WITH_SPARK | WITH_MACHINES | WITH_USERS
     and re.search("^```(console|python)$", page.read_text(encoding="utf-8"), re.MULTILINE)
 )
 

@@ -20,7 +20,8 @@ class ChosenCluster(NamedTuple):
     """Where the address comes from."""
 
     def __str__(self) -> str:
-        return f"{self.address} ({self.origin})"
+        without_settings = self.address.partition("?")[0].removesuffix("@")
+        return f"{without_settings} ({self.origin})"
 
 
 def cluster_of(option: str | None, loaded: Loaded | None = None) -> ChosenCluster:
