@@ -111,6 +111,7 @@ def test_dead_letters_name_the_field(spark: SparkSession, tmp_path: Path) -> Non
     assert failed(loaded_from(FIELDS, tmp_path), spark) == {}
 
 
+@pytest.mark.timeout(600)  # every batch starts Python workers of its own
 def test_the_page_shows_a_step_with_state_and_timers(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,3 +75,11 @@ def test_the_running_python_is_used_here_and_the_named_one_on_a_cluster(monkeypa
     monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
     assert plan("x", {"spark.master": "local[1]"}).environment["PYSPARK_PYTHON"] == worker_python()
     assert plan("x", {"spark.master": "yarn"}).environment["PYSPARK_PYTHON"] == "/opt/python"
+
+
+def test_rocksdb_gets_the_local_file_system_that_it_needs() -> None:
+    defaults = session_defaults("local[2]", java=17, quiet=False)
+    assert "Raw" in with_defaults({}, defaults)["spark.hadoop.fs.file.impl"]
+    provider = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    config = with_defaults({"spark.sql.streaming.stateStore.providerClass": provider}, defaults)
+    assert not any("Raw" in value for value in config.values())

@@ -31,6 +31,7 @@ from penstock.pipelines.engine.query_input import Sources, query_input
 from penstock.pipelines.spec.loading import Loaded
 from penstock.pipelines.spec.model import FormatSource, Pipeline, PipelineTest, Source, TopicSink, TopicSource
 from penstock.pipelines.spec.problems import PipelineFailed
+from penstock.spark.runtime.defaults import uses_rocksdb
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -126,6 +127,9 @@ def _configure(session: SparkSession, pipeline: Pipeline) -> None:
     for name, value in pipeline.spark.items():
         if name.startswith("spark.sql.") and session.conf.isModifiable(name):
             session.conf.set(name, value)
+    if uses_rocksdb(pipeline.spark):
+        session.conf.set("fs.file.impl", "org.apache.hadoop.fs.LocalFileSystem")
+        session.conf.set("fs.file.impl.disable.cache", "true")
 
 
 def _start(

@@ -79,9 +79,19 @@ def session_defaults(master: str, *, java: int, quiet: bool) -> dict[str, str]:
     return defaults | {JAVA_OPTIONS: " ".join(options)}
 
 
+_RAW_FILES = ("spark.hadoop.fs.file.impl", "spark.hadoop.fs.AbstractFileSystem.file.impl")
+
+
+def uses_rocksdb(config: Mapping[str, str]) -> bool:
+    """Whether state is kept in RocksDB, whose files need Hadoop's local file system with checksums."""
+    return "RocksDB" in config.get("spark.sql.streaming.stateStore.providerClass", "")
+
+
 def with_defaults(config: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, str]:
     """`config` overrides the defaults. Java's options are concatenated: the JVM takes the last of two that differ, but
     refuses two garbage collectors."""
+    if uses_rocksdb(config):
+        defaults = {name: value for name, value in defaults.items() if name not in _RAW_FILES}
     options = config.get(JAVA_OPTIONS, "")
     ours = defaults.get(JAVA_OPTIONS, "")
     if _COLLECTOR.search(options):
