@@ -364,7 +364,7 @@ def _quick_session(name: str, settings: Mapping[str, str], master: str | None) -
         **settings,
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
-        # The optimizing compiler takes half of a short run's time, and pays only in longer ones.
+        # Optimized machine code pays only in runs that are longer than its compilation.
         JAVA_OPTIONS: f"{settings.get(JAVA_OPTIONS, '')} -XX:TieredStopAtLevel=1".strip(),
     }
     made = session(name, master=master or _TEST_MASTER, config=config)

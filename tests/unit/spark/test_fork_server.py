@@ -35,9 +35,9 @@ def server() -> Iterator[str]:
     assert not os.path.exists(os.path.dirname(path))
 
 
-def started(place: Path, server: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def started(place: Path, server: str, program: str = PROGRAM, **environment: str) -> subprocess.CompletedProcess[str]:
     """A module of the test's, as Spark would start it."""
-    (place / "program.py").write_text(PROGRAM)
+    (place / "program.py").write_text(program)
     client = [sys.executable, "-I", "-S", fork_client.__file__, sys.executable, server]
     variables = {**os.environ, "PYTHONPATH": f"{place}:{os.environ.get('PYTHONPATH', '')}", "WHO": "me", **environment}
     return subprocess.run(
@@ -68,6 +68,34 @@ def test_a_worker_that_cannot_be_forked_is_started(tmp_path: Path, server: str, 
 
     assert done.stdout == f"{os.getpid()} False me {tmp_path} a b c in\n"
     assert (done.stderr, done.returncode) == ("to stderr\n", 7)
+
+
+IDENTITY = """
+import os
+import numpy
+from penstock.spark.sink import worker_connections, writer
+
+def identity():
+    slot = worker_connections._slots.take("sink", "run", 0)
+    return f"{slot} {writer._application} {numpy.random.random()}"
+
+print(identity(), flush=True)
+for _ in range(2):  # as Spark's daemon does
+    if not os.fork():
+        print(identity(), flush=True)
+        os._exit(0)
+    os.wait()
+"""
+
+
+def test_forked_workers_share_no_identity_and_no_chance(tmp_path: Path, server: str) -> None:
+    """Two workers with the same transactional ids would abort each other's transactions."""
+    said = [started(tmp_path, server, IDENTITY).stdout.splitlines() for _ in range(2)]
+
+    identities = [line.split() for lines in said for line in lines]
+    assert len(identities) == 6
+    for each in zip(*identities, strict=True):
+        assert len(set(each)) == 6
 
 
 def test_a_daemon_of_spark_lives_until_its_input_ends(tmp_path: Path, server: str) -> None:

@@ -11,7 +11,8 @@ comes with most of them; without that there is none.
 An archive can never make a run fail:
 
 - It appears completely or not at all: it is written under another name, and renamed.
-- Its name contains its size and checksum. One that was damaged since does not match, is removed, and made again.
+- Its name contains its size and checksum. One that was damaged since does not match, is removed, and made again. (Java
+  does not check: it aborts if it is given half an archive.)
 - Its name contains a digest of the Java, of Spark's jars and of what else is on the class path. If one of them changes,
   there is no archive of that name, and another is made. Java itself ignores an archive of other classes.
 - Only one process makes it; the others go on without. If it cannot be made, the reason is noted, and nobody tries again

@@ -20,6 +20,7 @@ numpy's own threads are off here and in all workers: tasks run in parallel alrea
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import importlib
@@ -63,6 +64,7 @@ PRELOADED = (
 _STREAMS = 3
 _HARMLESS_THREADS = ("jemalloc_bg_thd",)  # it knows of forks
 _REQUEST_S = 10.0
+_END_S = 2.0
 _REQUEST_BYTES_MAX = 4 << 20
 _PATH_BYTES_MAX = 107
 
@@ -100,7 +102,15 @@ def start_fork_server(environment: Mapping[str, str] = os.environ) -> dict[str, 
         os.rmdir(directory)
         return {}
     _running = _Running(server, path)
+    atexit.register(_end, server)
     return {VARIABLE: path}
+
+
+def _end(server: subprocess.Popen[bytes]) -> None:
+    assert server.stdin is not None
+    server.stdin.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        server.wait(_END_S)
 
 
 def wanted(config: Mapping[str, str]) -> bool:
@@ -226,6 +236,14 @@ def _become(request: Mapping[str, Any], files: list[int]) -> NoReturn:
         os._exit(status & 0xFF)
 
 
+def _draw_anew() -> None:
+    """In the child and in all that it forks: numpy would draw the same numbers in each. (Python's `random` and numba
+    see to that themselves; so do modules of Penstock that have an identity.)"""
+    import numpy as np
+
+    np.random.seed()  # what users draw from who do not seed
+
+
 def main() -> None:
     (path,) = sys.argv[1:]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -236,6 +254,7 @@ def main() -> None:
             kernels.main()  # the first time on this machine they are compiled here, while Java starts
             for name in PRELOADED:
                 importlib.import_module(name)
+            os.register_at_fork(after_in_child=_draw_anew)
             gc.collect()
             gc.freeze()  # children do not search these objects, nor copy their pages
             ForkServer(listener).serve()

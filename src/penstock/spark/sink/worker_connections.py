@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 from typing import Any
@@ -24,6 +25,16 @@ _MAX_TIMEOUT = "transaction.max.timeout.ms"
 
 _by_settings: dict[ProducerSettings, WorkerConnections] = {}
 _slots = Slots(uuid.uuid4().hex)
+
+
+def _begin_anew() -> None:
+    """In a forked worker: with the ids of its parent, workers would abort each other's transactions."""
+    global _slots
+    _slots = Slots(uuid.uuid4().hex)
+    _by_settings.clear()
+
+
+os.register_at_fork(after_in_child=_begin_anew)
 
 
 class WorkerConnections:

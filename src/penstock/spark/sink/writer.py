@@ -9,6 +9,7 @@ the driver in their messages. With exactly-once (the default) tasks leave transa
 from __future__ import annotations
 
 import logging
+import os
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -45,6 +46,15 @@ _LOOK_AGAIN_S = 0.25
 
 # Usually one process of the driver creates the writers of batches: the next writer reuses the transactional ids.
 _application = uuid.uuid4().hex
+
+
+def _begin_anew() -> None:
+    """In a forked process."""
+    global _application
+    _application = uuid.uuid4().hex
+
+
+os.register_at_fork(after_in_child=_begin_anew)
 
 
 @dataclass(frozen=True, slots=True)
