@@ -16,6 +16,7 @@ from pipelines.valid_sql import TABLES, VALID_SQL
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+MODULE = re.compile(r"^The module `(\S+)` is beside the file:\n\n```py\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 YAML = re.compile(r"^```ya?ml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -71,7 +72,10 @@ def test_tables_are_of_the_installed_spark() -> None:
 )
 def test_pipelines_in_pages(page: str, tmp_path: Path) -> None:
     """Whole ones: other snippets show a part."""
-    for number, text in enumerate(YAML.findall((ROOT / page).read_text(encoding="utf-8"))):
+    shown = (ROOT / page).read_text(encoding="utf-8")
+    for name, module in MODULE.findall(shown):
+        (tmp_path / name).write_text(module, encoding="utf-8")
+    for number, text in enumerate(YAML.findall(shown)):
         if text.startswith("name:") and "sinks:" in text:
             file = tmp_path / f"{number}.yaml"
             file.write_text(text, encoding="utf-8")

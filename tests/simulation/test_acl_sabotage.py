@@ -8,9 +8,10 @@ import pytest
 
 from penstock.broker.apis.produce_plain import PlainProduce, Target
 from penstock.broker.controller_apis import envelope
+from penstock.protocol.messages.principal import DefaultPrincipalData
 from penstock.security.acl_authorizer import AclAuthorizer
 from penstock.security.acls import Acl
-from penstock.security.principal import ANONYMOUS, Principal
+from penstock.security.principal import ANONYMOUS
 from penstock.simulator.stories.acl_story import play
 from penstock.simulator.story import quietly
 from simulation.sabotage import assert_caught
@@ -36,8 +37,8 @@ def connections_outlive_their_acls(patch: Patch) -> None:
 
 
 def a_broker_forwards_in_its_own_name(patch: Patch) -> None:
-    def principal(data: bytes | None) -> Principal:
-        return ANONYMOUS
+    def principal(data: bytes | None) -> DefaultPrincipalData:
+        return DefaultPrincipalData(type=ANONYMOUS.type, name=ANONYMOUS.name)
 
     patch.setattr(envelope, "_principal", principal)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -98,13 +99,20 @@ def test_forked_workers_share_no_identity_and_no_chance(tmp_path: Path, server: 
         assert len(set(each)) == 6
 
 
-def test_a_daemon_of_spark_lives_until_its_input_ends(tmp_path: Path, server: str) -> None:
+@pytest.fixture
+def directory() -> Iterator[str]:
+    """With a short name: that of a socket has at most 107 bytes."""
+    with tempfile.TemporaryDirectory() as path:
+        yield path
+
+
+def test_a_daemon_of_spark_lives_until_its_input_ends(directory: str, server: str) -> None:
     environment = {
         **os.environ,
         fork_server.VARIABLE: server,
         "PYTHONHASHSEED": "0",
         "PYTHON_UNIX_DOMAIN_ENABLED": "true",
-        "PYTHON_WORKER_FACTORY_SOCK_DIR": str(tmp_path),
+        "PYTHON_WORKER_FACTORY_SOCK_DIR": directory,
     }
     command = [worker_python(), "-m", "pyspark.daemon", "pyspark.sql.worker.lookup_data_sources"]
     with subprocess.Popen(
@@ -114,7 +122,7 @@ def test_a_daemon_of_spark_lives_until_its_input_ends(tmp_path: Path, server: st
         assert daemon.stdout is not None
         size = int.from_bytes(daemon.stdout.read(4))
         path = daemon.stdout.read(size).decode()
-        assert os.path.dirname(path) == str(tmp_path)
+        assert os.path.dirname(path) == directory
         assert os.path.exists(path)
         daemon.stdin.close()
         daemon.wait()

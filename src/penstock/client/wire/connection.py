@@ -64,16 +64,15 @@ class Connection(Closing):
             raise Unreachable(f"cannot connect to {self.address}: {error.strerror or error}") from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._conversation.greet()
-        self._shake_hands(timeout)
+        self._shake_hands("ApiVersions or the login" if login else "ApiVersions", timeout)
 
     def close(self) -> None:
         self._socket.close()
 
-    def _shake_hands(self, timeout: float) -> None:
-        """ApiVersions, and the login if there is one."""
+    def _shake_hands(self, what: str, timeout: float) -> None:
         conversation = self._conversation
         deadline = time.monotonic() + timeout
-        with self._failures_named("ApiVersions or the login", timeout):
+        with self._failures_named(what, timeout):
             while not conversation.is_open:
                 self._move_bytes(deadline)
                 conversation.next_answer()
@@ -136,7 +135,7 @@ class Connection(Closing):
         conversation = self._conversation
         if self._session_ends_s is not None and time.monotonic() >= self._session_ends_s:
             conversation.authenticate_again()
-            self._shake_hands(self.timeout)
+            self._shake_hands("the login", self.timeout)
         conversation.request(message, spec, version if newest is None else min(version, newest))
         seconds = self.timeout if timeout is None else timeout
         deadline = time.monotonic() + seconds
