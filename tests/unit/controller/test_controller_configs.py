@@ -110,7 +110,7 @@ def test_what_does_not_change_makes_no_record(world: World) -> None:
         (BROKER, (SET, "max.connections", "-1"), ErrorCode.INVALID_REQUEST),
         (BROKER, (SET, "num.io.threads", "many"), ErrorCode.INVALID_REQUEST),
         (BROKER, (SET, "delegation.token.max.lifetime.ms", "1"), ErrorCode.INVALID_REQUEST),
-        (BROKER, (SET, "ssl.keystore.location", "here"), ErrorCode.INVALID_REQUEST),
+        (BROKER, (SET, "listener.name.plaintext.ssl.keystore.location", "here"), ErrorCode.INVALID_REQUEST),
         (BROKER, (APPEND, "nobody.knows", "1"), ErrorCode.INVALID_CONFIG),
         (ALL_BROKERS, (SET, "log.retention.ms", "0"), ErrorCode.INVALID_REQUEST),
         ((ResourceType.CLIENT_METRICS, "g"), (SET, "x", "1"), ErrorCode.INVALID_REQUEST),
