@@ -144,6 +144,9 @@ class MetadataStore:
         if log.log_end_offset < offset:
             return False
         epoch = log.epochs.epoch_for_offset(offset - 1)
+        if epoch == UNDEFINED_EPOCH and log.log_end_offset == offset:
+            # The log is empty. A power loss may have kept epochs that are older than the snapshot.
+            epoch = log.epochs.latest
         return epoch in (snapshot.epoch, UNDEFINED_EPOCH)  # unknown: the log was trimmed to begin at the snapshot
 
     def _remove_leftovers(self) -> None:
