@@ -89,6 +89,10 @@ class LogDirectory:
         self._checkpointed_starts = dict(self._log_start_offsets)
         self._checkpointed_points = dict(self._recovery_points)
         self.high_watermarks = self._read(REPLICATION_CHECKPOINT)
+        self._checkpointed_high_watermarks = dict(self.high_watermarks)
+        self._cuts: dict[
+            TopicPartition, tuple[int, int]
+        ] = {}  # the last checkpoint taken before a cut, and where it was
 
     # -- start
 
@@ -162,17 +166,23 @@ class LogDirectory:
         return log
 
     def _look_after(self, log: Log) -> None:
-        log.before_cut = lambda offset: self._lower_recovery_point(log.topic_partition, offset)
+        log.before_cut = lambda offset: self._lower_checkpoints(log.topic_partition, offset)
         log.before_roll = lambda: self._note_recovery_point(log)
 
-    def _lower_recovery_point(self, topic_partition: TopicPartition, offset: int) -> None:
-        """Lower the checkpoint before a log is cut: otherwise, after a power loss, recovery would trust the records
-        appended after the cut without a check."""
+    def _lower_checkpoints(self, topic_partition: TopicPartition, offset: int) -> None:
+        """Lower the checkpoints before a log is cut: otherwise, after a power loss, recovery would trust the records
+        appended after the cut without a check, and take them for committed."""
         with self._checkpointing:
             if self._checkpointed_points.get(topic_partition, 0) > offset:
                 points = {**self._checkpointed_points, topic_partition: offset}
                 self._write(RECOVERY_POINT_CHECKPOINT, points)
                 self._checkpointed_points = points
+            former = self._cuts.get(topic_partition, (0, offset))
+            self._cuts[topic_partition] = self._checkpoints_taken, min(offset, former[1])
+            if self._checkpointed_high_watermarks.get(topic_partition, 0) > offset:
+                high_watermarks = {**self._checkpointed_high_watermarks, topic_partition: offset}
+                self._write(REPLICATION_CHECKPOINT, high_watermarks)
+                self._checkpointed_high_watermarks = high_watermarks
 
     def _note_recovery_point(self, log: Log) -> None:
         """Record it before a log gets its second segment: a gap between segments is a loss, unless they were copied."""
@@ -189,7 +199,7 @@ class LogDirectory:
                 with self._checkpointing:
                     self._forget_checkpointed_start(topic_partition)
             if topic_partition not in self._recovery_points:
-                self._lower_recovery_point(topic_partition, 0)
+                self._lower_checkpoints(topic_partition, 0)
         except OSError as error:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"{topic_partition} cannot take the place of a deleted one: {error}"
@@ -325,7 +335,12 @@ class LogDirectory:
             self._write(LOG_START_CHECKPOINT, starts)
             self._checkpointed_starts = starts
             self._checkpoint_on_disk = checkpoint.number
+            for partition, (taken, offset) in self._cuts.items():
+                if partition in high_watermarks and checkpoint.number <= taken:
+                    high_watermarks[partition] = min(offset, high_watermarks[partition])
             self._write(REPLICATION_CHECKPOINT, high_watermarks)
+            self._checkpointed_high_watermarks = high_watermarks
+            self._cuts = {partition: cut for partition, cut in self._cuts.items() if cut[0] > checkpoint.number}
 
     def checkpoint_written(self, checkpoint: Checkpoint) -> None:
         """`write_checkpoint` returned: the start offsets of the logs are now durable."""

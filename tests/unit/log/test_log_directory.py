@@ -104,6 +104,26 @@ def test_checkpoints_written_now_and_then(disk: SimulatedDisk) -> None:
     assert directory.high_watermarks == {ONE: 20}
 
 
+@pytest.mark.parametrize("is_late", [False, True], ids=["", "a checkpoint taken before the cut is written after it"])
+def test_what_follows_a_cut_was_not_committed(disk: SimulatedDisk, is_late: bool) -> None:
+    """Records that were committed are cut off if their leader is elected uncleanly."""
+    directory = LogDirectory(disk, "/data")
+    log = open_partition(directory, ONE)
+    append(log, 5)
+    append(log, 5)
+    log.flushed(log.flush())
+    directory.write_checkpoint(directory.checkpoint({ONE: 10}))
+    taken = directory.checkpoint({ONE: 10})
+    log.truncate_to(5)
+    append(log, 3)
+    log.flushed(log.flush())
+    if is_late:
+        directory.write_checkpoint(taken)
+    disk.power_loss(random.Random(0))
+
+    assert LogDirectory(disk, "/data").high_watermarks == {ONE: 5}
+
+
 def test_a_malformed_checkpoint_costs_a_recovery(disk: SimulatedDisk) -> None:
     directory = LogDirectory(disk, "/data")
     append(open_partition(directory, ONE), 10)
