@@ -1,4 +1,4 @@
-"""Who waits for news of a partition, and when they are told.
+"""The fetches that wait for a change of a partition, and their wake-ups.
 
 Consumers wait for the high watermark to move (`Replica.waiting_fetches`); followers watch the log itself
 (`Replica.watchers`). Waiting fetches are woken after the whole socket read that brought the news (`Wakeups.run`), so
