@@ -113,17 +113,21 @@ class DiskStory(ClusterStory):
         alone.start()
         await self.world.until(lambda: alone.is_ready, "it is back, with nothing")
         await asyncio.sleep(self.disks.choice((0.5, 6.0)))
-        self.faults.crash(alone)
-        # An unclean election takes any replica that the controller believes to be alive. An operator who wants a
-        # certain one waits until all others are known to be dead.
-        await self.world.until(
-            lambda: all(self.is_fenced(each) for each in (alone, *others)), "the controller knows that all are dead"
-        )
+        await self.elect_survivor(survivor, lost)
+        await self.everybody_back()
+
+    async def elect_survivor(self, survivor: Machine, lost: Sequence[Promises]) -> None:
+        """An unclean election takes any replica that the controller believes to be alive. An operator who wants a
+        certain one waits until all others are known to be dead."""
+        holders = [self.world.machines[f"broker-{each}"] for each in self.partition(lost[0]).replicas]
+        for holder in holders:
+            if holder.runs:
+                self.faults.crash(holder)
+        await self.world.until(lambda: all(map(self.is_fenced, holders)), "the controller knows that all are dead")
         survivor.start()
         for each in lost:
             if self.partition(each).leader < 0:
                 await self.elect_uncleanly(each, survivor)
-        await self.everybody_back()
 
     def survivor(self, others: Sequence[Machine], lost: Sequence[Promises]) -> Machine | None:
         """A machine that has everything promised in all of these partitions, whichever of the others leaves the in-sync
@@ -157,6 +161,26 @@ class DiskStory(ClusterStory):
         machine.disk.sync_directory("/mnt")  # no power loss restores the old one
 
     # -- repairs ----------------------------------------------------------------------------------------------------
+
+    async def everybody_back(self) -> None:
+        """Without eligible leader replicas the controller may have fenced all brokers but one, one by one, although
+        none was dead. If the directory of that one is replaced, nobody is left who may lead."""
+        while True:
+            self.heal()
+            await self.world.until(lambda: self.all_in_sync() or self.without_leader(), "all replicas are in sync")
+            lost = self.without_leader()
+            if not lost:
+                break
+            holders = [self.world.machines[f"broker-{each}"] for each in self.partition(lost[0]).replicas]
+            survivor = max(holders, key=lambda holder: self.end_of(holder, lost[0]))
+            await self.elect_survivor(survivor, lost[:1])
+        await super().everybody_back()
+
+    def without_leader(self) -> list[Promises]:
+        """The partitions whose in-sync replicas are alive, and may not lead: their directories were replaced."""
+        if not all(machine.is_ready and not self.is_fenced(machine) for machine in self.world.brokers):
+            return []
+        return [promises for promises in self.promises if self.partition(promises).leader < 0]
 
     def heal(self) -> None:
         """Disks work again; a broker notices that when it starts."""

@@ -495,15 +495,8 @@ class ClusterStory(Misfortunes):
         }
 
     async def check_replicas(self) -> None:
-        def agree() -> bool:
-            """And there are no more than there should be: a broker that a replica was moved from has deleted its
-            copy."""
-            return all(
-                len(contents) == REPLICAS and len({self.compared(content) for content in contents.values()}) == 1
-                for contents in map(self.contents, self.promises)
-            )
-
-        await self.world.until(agree, "all replicas have the same")
+        """There are no more than there should be: a broker that a replica was moved from has deleted its copy."""
+        await self.world.until(lambda: all(map(self.replicas_agree, self.promises)), "all replicas have the same")
         for promises in self.promises:
             replicas = self.contents(promises)
             log_start = max(content.ends[0] for content in replicas.values())
@@ -520,9 +513,19 @@ class ClusterStory(Misfortunes):
                 if read_from is promises:
                     await reader.finish(found, replicas[name].ends[1])
 
-    def compared(self, content: ReplicaContent) -> tuple[int, ...]:
-        """Replicas that apply retention independently need not begin at the same offset."""
-        return content.ends[1:] if self.circumstances.retains else content.ends
+    def replicas_agree(self, promises: Promises) -> bool:
+        """Their logs end at the same offset and begin at the leader's. One may begin later where replicas delete by
+        themselves: by retention, or because it led when records were deleted, and nobody heard of it."""
+        contents = self.contents(promises)
+        leader = contents.get(f"broker-{self.partition(promises).leader}")
+        if leader is None or len(contents) != REPLICAS:
+            return False
+        may_begin_later = self.circumstances.loses_beginning
+        begin, end = leader.ends
+        return all(
+            content.ends[1] == end and (content.ends[0] == begin or (may_begin_later and content.ends[0] > begin))
+            for content in contents.values()
+        )
 
     @staticmethod
     def check_content(promises: Promises, name: str, found: dict[int, bytes], log_start: int) -> None:
