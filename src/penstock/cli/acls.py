@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,7 +21,7 @@ from penstock.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from penstock.client.wire.admin.acls import Acl, AclFilter
+    from penstock.client.wire.admin.acls import Acl
 
 app = command_group("Show and change ACLs: who may do what to topics, groups and the cluster.")
 
@@ -142,13 +144,16 @@ def add(
         penstock acls add --allow-principal User:bob --consumer --topic orders --group billing
         penstock acls add --deny-principal User:eve --operation Read --topic "*"
     """
+    from penstock.client.wire.admin.acls import Acl
+
     resources = _resources(topic, group, transactional_id, delegation_token, user_principal, cluster)
     wanted = _wanted(resources, operation, producer, consumer, idempotent)
     if not wanted:
         fail("name a resource: --topic, --group, --transactional-id, --cluster, ...")
     if not allow_principal and not deny_principal:
         fail("name somebody: --allow-principal or --deny-principal")
-    acls = _acls(wanted, allow_principal, deny_principal, host or ["*"], pattern)
+    pattern = _checked(pattern, "literal", "prefixed")
+    acls = [Acl(**each) for each in _fields(wanted, allow_principal, deny_principal, host or ["*"], pattern)]
     with connect(bootstrap_server) as admin:
         admin.acls.create(acls)
     _show(acls, json, "")
@@ -181,6 +186,8 @@ def remove(
         penstock acls remove --topic orders --allow-principal User:alice --dry-run
         penstock acls remove --allow-principal User:bob --consumer --topic orders --group billing
     """
+    from penstock.client.wire.admin.acls import AclFilter
+
     resources = _resources(topic, group, transactional_id, delegation_token, user_principal, cluster)
     if not resources:
         fail("name a resource: --topic, --group, --transactional-id, --cluster, ...")
@@ -189,7 +196,7 @@ def remove(
         wanted = [*_wanted(resources, operation, producer, consumer, idempotent)]
     else:
         wanted = [(kind, name, None) for kind, name in resources]
-    filters = _filters(wanted, allow_principal, deny_principal, host, pattern)
+    filters = [AclFilter(**each) for each in _fields(wanted, allow_principal, deny_principal, host, _checked(pattern))]
     with connect(bootstrap_server) as admin:
         if dry_run:
             removed = list({acl: None for each in filters for acl in admin.acls.describe(each)})
@@ -260,74 +267,37 @@ def _checked(pattern: str, *allowed: str) -> str:
     return pattern.upper()
 
 
-def _acls(
-    wanted: list[tuple[str, str, str]], allowed: Names, denied: Names, hosts: list[str], pattern: str
-) -> list[Acl]:
-    from penstock.client.wire.admin.acls import Acl
-
-    pattern = _checked(pattern, "literal", "prefixed")
-    everybody = [*(("ALLOW", who) for who in allowed or ()), *(("DENY", who) for who in denied or ())]
-    return [
-        Acl(
-            principal=who,
-            operation=operation,
-            resource_type=kind,
-            resource=name,
-            pattern="LITERAL" if kind == "CLUSTER" else pattern,
-            host=host,
-            permission=permission,
-        )
-        for kind, name, operation in wanted
-        for permission, who in everybody
-        for host in hosts
-    ]
-
-
-def _filters(
-    wanted: list[tuple[str, str, str | None]], allowed: Names, denied: Names, hosts: Names, pattern: str
-) -> list[AclFilter]:
-    from penstock.client.wire.admin.acls import AclFilter
-
-    pattern = _checked(pattern)
+def _fields(
+    wanted: Sequence[tuple[str, str, str | None]], allowed: Names, denied: Names, hosts: Names, pattern: str
+) -> Iterator[dict[str, Any]]:
+    """Of every ACL, or filter of ACLs, that the options name; None leaves a field of a filter open."""
     everybody: list[tuple[str | None, str | None]] = [
         *(("ALLOW", who) for who in allowed or ()),
         *(("DENY", who) for who in denied or ()),
     ]
-    from_hosts: list[str | None] = [*(hosts or [])] or [None]
-    return [
-        AclFilter(
-            principal=who,
-            operation=operation,
-            resource_type=kind,
-            resource=name,
-            pattern="LITERAL" if kind == "CLUSTER" else pattern,
-            host=host,
-            permission=permission,
-        )
-        for kind, name, operation in wanted
-        for permission, who in everybody or [(None, None)]
-        for host in from_hosts
-    ]
+    from_hosts: list[str | None] = [*(hosts or ())]
+    for kind, name, operation in wanted:
+        for permission, who in everybody or [(None, None)]:
+            for host in from_hosts or [None]:
+                yield {
+                    "principal": who,
+                    "operation": operation,
+                    "resource_type": kind,
+                    "resource": name,
+                    "pattern": "LITERAL" if kind == "CLUSTER" else pattern,
+                    "host": host,
+                    "permission": permission,
+                }
 
 
 def _show(acls: list[Acl], json: bool, nothing: str) -> None:
+    columns = attrgetter("resource_type", "resource", "pattern", "principal", "permission", "operation", "host")
     if json:
         print_json(acls)
     elif acls:
         print_table(
             ["RESOURCE", "NAME", "PATTERN", "PRINCIPAL", "PERMISSION", "OPERATION", "HOST"],
-            [
-                [
-                    acl.resource_type,
-                    acl.resource,
-                    acl.pattern,
-                    acl.principal,
-                    acl.permission,
-                    acl.operation,
-                    acl.host,
-                ]
-                for acl in acls
-            ],
+            [list(columns(acl)) for acl in acls],
         )
     elif nothing:
         note(nothing)

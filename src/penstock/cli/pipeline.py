@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli import pipeline_dead_letters, pipeline_init, pipeline_operate, pipeline_replay
-from penstock.cli.access import reach
 from penstock.cli.output import Json, command_group, fail, note, parse_pairs, quiet_librdkafka
-from penstock.cli.pipeline_cluster import cluster_of
+from penstock.cli.pipeline_cluster import Environment, PipelineBootstrap, Settings, cluster_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,13 +29,6 @@ app.command("dead-letters")(pipeline_dead_letters.dead_letters)
 app.command("replay-dead-letters")(pipeline_replay.replay_dead_letters)
 
 File = Annotated[str, typer.Argument(metavar="FILE", show_default=False, help="Pipeline file, in YAML.")]
-Environment = Annotated[
-    str | None, typer.Option("--env", "-e", metavar="NAME", help="Environment of the file.", show_default=False)
-]
-Settings = Annotated[
-    list[str] | None, typer.Option("--set", "-s", metavar="NAME=VALUE", help="Parameter of the file; repeatable.")
-]
-
 Master = Annotated[
     str | None,
     typer.Option(
@@ -177,16 +169,7 @@ def preview(
     env: Environment = None,
     settings: Settings = None,
     master: Master = None,
-    bootstrap_server: Annotated[
-        str | None,
-        typer.Option(
-            "--bootstrap-server",
-            "-b",
-            metavar="HOST:PORT,...",
-            help="Brokers to use instead of those in the file; default: those in the file, or else PENSTOCK_BOOTSTRAP.",
-            show_default=False,
-        ),
-    ] = None,
+    bootstrap_server: PipelineBootstrap = None,
     json: Json = False,
 ) -> None:
     """Show rows of a step, computed from the newest records of its topics. Writes nothing and keeps no checkpoint.
@@ -260,17 +243,7 @@ def run(
         typer.Option("--query", "-q", metavar="NAME", help="Backfill only this query; repeatable."),
     ] = None,
     master: Master = None,
-    bootstrap_server: Annotated[
-        str | None,
-        typer.Option(
-            "--bootstrap-server",
-            "-b",
-            metavar="HOST:PORT,...",
-            help="Brokers to use instead of those in the file; default: those in the file, or else PENSTOCK_BOOTSTRAP.",
-            show_default=False,
-            callback=reach,
-        ),
-    ] = None,
+    bootstrap_server: PipelineBootstrap = None,
     metrics_listener: Annotated[
         str | None,
         typer.Option(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.output import Json, fail, note, print_json, print_table, quiet_librdkafka
-from penstock.cli.pipeline_cluster import cluster_of
+from penstock.cli.output import Json, note, print_json, print_table, quiet_librdkafka
+from penstock.cli.pipeline_cluster import DeadLetterTarget, Environment, PipelineBootstrap, Settings, dead_letters_of
 
 if TYPE_CHECKING:
     from penstock.pipelines.operate.dead_letters import Cause, CauseSummary, Letter
@@ -19,15 +18,9 @@ _VALUE_MAX = 500
 
 
 def dead_letters(
-    target: Annotated[
-        str, typer.Argument(metavar="FILE|TOPIC", show_default=False, help="Pipeline file, or dead-letter topic.")
-    ],
-    env: Annotated[
-        str | None, typer.Option("--env", "-e", metavar="NAME", help="Environment of the file.", show_default=False)
-    ] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", "-s", metavar="NAME=VALUE", help="Parameter of the file; repeatable.")
-    ] = None,
+    target: DeadLetterTarget,
+    env: Environment = None,
+    settings: Settings = None,
     reason: Annotated[
         str, typer.Option(metavar="TEXT", help="Only letters whose reason contains this text.", show_default=False)
     ] = "",
@@ -36,16 +29,7 @@ def dead_letters(
         int | None,
         typer.Option(min=1, metavar="N", help="Read only the newest N of each partition.", show_default="all"),
     ] = None,
-    bootstrap_server: Annotated[
-        str | None,
-        typer.Option(
-            "--bootstrap-server",
-            "-b",
-            metavar="HOST:PORT,...",
-            help="Any broker of the cluster; default: the brokers in the file, or else PENSTOCK_BOOTSTRAP.",
-            show_default=False,
-        ),
-    ] = None,
+    bootstrap_server: PipelineBootstrap = None,
     json: Json = False,
 ) -> None:
     """Show why records became dead letters: how many for each reason, and the newest of them. Needs no Spark.
@@ -61,17 +45,7 @@ def dead_letters(
     from penstock.pipelines.operate.dead_letters import Selection
     from penstock.pipelines.operate.replay import DeadLetterTopic
 
-    topic, owner = target, ""
-    if os.path.exists(target) or target.endswith((".yaml", ".yml")):
-        from penstock.cli.pipeline import checked
-
-        loaded = checked(target, env, settings)
-        bootstrap = cluster_of(bootstrap_server, loaded).address
-        topic, owner = loaded.pipeline.dead_letter_topic, loaded.pipeline.name
-    elif env or settings:
-        fail(f"--env and --set are for files; {target} is taken for a topic")
-    else:
-        bootstrap = cluster_of(bootstrap_server).address
+    topic, owner, bootstrap = dead_letters_of(target, env, settings, bootstrap_server)
     quiet_librdkafka()
     selection = Selection(reason=reason, pipeline=owner)
     found = DeadLetterTopic(bootstrap, topic).summary(selection, last=last, samples=sample)

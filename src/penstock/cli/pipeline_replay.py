@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,29 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.access import reach
-from penstock.cli.output import Json, fail, print_json, print_table, quiet_librdkafka
-from penstock.cli.pipeline_cluster import cluster_of
+from penstock.cli.output import Json, print_json, print_table, quiet_librdkafka
+from penstock.cli.pipeline_cluster import DeadLetterTarget, Environment, PipelineBootstrap, Settings, dead_letters_of
 
 if TYPE_CHECKING:
     from penstock.pipelines.operate.replay import ReplayResult
 
 
 def replay_dead_letters(
-    target: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE|TOPIC",
-            show_default=False,
-            help="Pipeline file, or dead-letter topic.",
-        ),
-    ],
-    env: Annotated[
-        str | None, typer.Option("--env", "-e", metavar="NAME", help="Environment of the file.", show_default=False)
-    ] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", "-s", metavar="NAME=VALUE", help="Parameter of the file; repeatable.")
-    ] = None,
+    target: DeadLetterTarget,
+    env: Environment = None,
+    settings: Settings = None,
     reason: Annotated[
         str, typer.Option(metavar="TEXT", help="Only letters whose reason contains this text.", show_default=False)
     ] = "",
@@ -52,17 +39,7 @@ def replay_dead_letters(
         int | None, typer.Option(min=1, metavar="N", help="Send at most this many letters.", show_default=False)
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count the letters that would be sent.")] = False,
-    bootstrap_server: Annotated[
-        str | None,
-        typer.Option(
-            "--bootstrap-server",
-            "-b",
-            metavar="HOST:PORT,...",
-            help="Any broker of the cluster; default: the brokers in the file, or else PENSTOCK_BOOTSTRAP.",
-            show_default=False,
-            callback=reach,
-        ),
-    ] = None,
+    bootstrap_server: PipelineBootstrap = None,
     json: Json = False,
 ) -> None:
     """Send dead letters back to the topics they were read from, each once. Use it after you have fixed the cause.
@@ -79,17 +56,7 @@ def replay_dead_letters(
     from penstock.pipelines.operate.dead_letters import Selection
     from penstock.pipelines.operate.replay import DeadLetterTopic
 
-    topic, owner = target, ""
-    if os.path.exists(target) or target.endswith((".yaml", ".yml")):
-        from penstock.cli.pipeline import checked
-
-        loaded = checked(target, env, settings)
-        bootstrap = cluster_of(bootstrap_server, loaded).address
-        topic, owner = loaded.pipeline.dead_letter_topic, loaded.pipeline.name
-    elif env or settings:
-        fail(f"--env and --set are for files; {target} is taken for a topic")
-    else:
-        bootstrap = cluster_of(bootstrap_server).address
+    topic, owner, bootstrap = dead_letters_of(target, env, settings, bootstrap_server)
     quiet_librdkafka()
     selection = Selection(reason=reason, pipeline=owner if pipeline is None else pipeline)
     letters = DeadLetterTopic(bootstrap, topic)

@@ -50,6 +50,17 @@ def test_help_has_an_example(path: tuple[str, ...], cli: CommandLine) -> None:
     assert f"penstock {' '.join(path)}" in " ".join(result.out.split())
 
 
+@pytest.mark.parametrize("path", commands(), ids=" ".join)
+def test_client_settings_are_never_ignored(path: tuple[str, ...]) -> None:
+    """Where `--command-config` is offered, the address refers to it: `access.reach` sees to that."""
+    command: Any = application()
+    for name in path:
+        command = command.commands[name]
+    options = {option.name: option for option in command.params}
+    assert ("bootstrap_server" in options) == ("command_config" in options)
+    assert "bootstrap_server" not in options or options["bootstrap_server"].callback is not None
+
+
 def test_help_of_the_server(cli: CommandLine) -> None:
     with pytest.raises(SystemExit) as ended:
         cli("server", "--help")

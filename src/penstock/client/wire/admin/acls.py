@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TypeVar
+from operator import attrgetter
+from typing import Any, TypeVar
 
 from penstock.client.errors import raise_for
 from penstock.client.wire.cluster import Cluster
@@ -16,7 +17,12 @@ from penstock.protocol.messages.delete_acls import (
     DeleteAclsRequest,
     DeleteAclsResponse,
 )
-from penstock.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from penstock.protocol.messages.describe_acls import (
+    AclDescription,
+    DescribeAclsRequest,
+    DescribeAclsResource,
+    DescribeAclsResponse,
+)
 from penstock.security.acls import PatternType, Permission, name_of
 from penstock.security.authorizer import CLUSTER, Operation, ResourceKind
 
@@ -55,32 +61,9 @@ class Acls:
 
     def describe(self, wanted: AclFilter = AclFilter()) -> list[Acl]:  # noqa: B008 - it is immutable
         """Return the ACLs that the filter selects, sorted by resource and principal."""
-        response = self._cluster.request(
-            DescribeAclsRequest(
-                resource_type_filter=number_of(ResourceKind, wanted.resource_type),
-                resource_name_filter=wanted.resource,
-                pattern_type_filter=number_of(PatternType, wanted.pattern),
-                principal_filter=wanted.principal,
-                host_filter=wanted.host,
-                operation=number_of(Operation, wanted.operation),
-                permission_type=number_of(Permission, wanted.permission),
-            ),
-            DescribeAclsResponse,
-        )
+        response = self._cluster.request(DescribeAclsRequest(**_filter_fields(wanted)), DescribeAclsResponse)
         raise_for(response.error_code, response.error_message, "cannot list the ACLs")
-        return _sorted(
-            Acl(
-                principal=entry.principal,
-                operation=name_of(Operation, entry.operation),
-                resource_type=name_of(ResourceKind, resource.resource_type),
-                resource=resource.resource_name,
-                pattern=name_of(PatternType, resource.pattern_type),
-                host=entry.host,
-                permission=name_of(Permission, entry.permission_type),
-            )
-            for resource in response.resources
-            for entry in resource.acls
-        )
+        return _sorted(_acl(resource, entry) for resource in response.resources for entry in resource.acls)
 
     def create(self, acls: Iterable[Acl]) -> None:
         """Create ACLs; those that exist already stay. The first refused one is raised; the others are created."""
@@ -105,26 +88,13 @@ class Acls:
 
     def delete(self, filters: Iterable[AclFilter]) -> list[Acl]:
         """Delete the ACLs that any of the filters selects; returns them."""
-        request = DeleteAclsRequest(
-            filters=[
-                DeleteAclsFilter(
-                    resource_type_filter=number_of(ResourceKind, each.resource_type),
-                    resource_name_filter=each.resource,
-                    pattern_type_filter=number_of(PatternType, each.pattern),
-                    principal_filter=each.principal,
-                    host_filter=each.host,
-                    operation=number_of(Operation, each.operation),
-                    permission_type=number_of(Permission, each.permission),
-                )
-                for each in filters
-            ]
-        )
+        request = DeleteAclsRequest(filters=[DeleteAclsFilter(**_filter_fields(each)) for each in filters])
         deleted: set[Acl] = set()
         for result in self._cluster.request(request, DeleteAclsResponse).filter_results:
             raise_for(result.error_code, result.error_message, "cannot delete ACLs")
             for matching in result.matching_acls:
                 raise_for(matching.error_code, matching.error_message, "cannot delete an ACL")
-                deleted.add(_deleted(matching))
+                deleted.add(_acl(matching, matching))
         return _sorted(deleted)
 
 
@@ -139,28 +109,30 @@ def number_of(kind: type[Kind], name: str | None) -> int:
     return found
 
 
-def _deleted(acl: DeleteAclsMatchingAcl) -> Acl:
+def _filter_fields(wanted: AclFilter) -> dict[str, Any]:
+    return {
+        "resource_type_filter": number_of(ResourceKind, wanted.resource_type),
+        "resource_name_filter": wanted.resource,
+        "pattern_type_filter": number_of(PatternType, wanted.pattern),
+        "principal_filter": wanted.principal,
+        "host_filter": wanted.host,
+        "operation": number_of(Operation, wanted.operation),
+        "permission_type": number_of(Permission, wanted.permission),
+    }
+
+
+def _acl(resource: DescribeAclsResource | DeleteAclsMatchingAcl, entry: AclDescription | DeleteAclsMatchingAcl) -> Acl:
     return Acl(
-        principal=acl.principal,
-        operation=name_of(Operation, acl.operation),
-        resource_type=name_of(ResourceKind, acl.resource_type),
-        resource=acl.resource_name,
-        pattern=name_of(PatternType, acl.pattern_type),
-        host=acl.host,
-        permission=name_of(Permission, acl.permission_type),
+        principal=entry.principal,
+        operation=name_of(Operation, entry.operation),
+        resource_type=name_of(ResourceKind, resource.resource_type),
+        resource=resource.resource_name,
+        pattern=name_of(PatternType, resource.pattern_type),
+        host=entry.host,
+        permission=name_of(Permission, entry.permission_type),
     )
 
 
 def _sorted(acls: Iterable[Acl]) -> list[Acl]:
-    return sorted(
-        acls,
-        key=lambda acl: (
-            acl.resource_type,
-            acl.resource,
-            acl.pattern,
-            acl.principal,
-            acl.permission,
-            acl.operation,
-            acl.host,
-        ),
-    )
+    order = attrgetter("resource_type", "resource", "pattern", "principal", "permission", "operation", "host")
+    return sorted(acls, key=order)
