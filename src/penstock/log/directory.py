@@ -290,8 +290,7 @@ class LogDirectory:
 
     def has_start(self, log: Log) -> bool:
         """Whether the start offset of the log, current or future, would survive a crash."""
-        known = max(log.first_base_offset, self._checkpointed_starts.get(log.topic_partition, 0))
-        return known >= log.log_start_offset
+        return log.start_known_from(self._checkpointed_starts.get(log.topic_partition, 0)) >= log.log_start_offset
 
     # -- checkpoints
 
@@ -305,7 +304,7 @@ class LogDirectory:
         log_start_offsets = dict(self._log_start_offsets)
         for topic_partition, log in self._all_logs():
             recovery_points[topic_partition] = log.recovery_point
-            if log.log_start_offset > log.first_base_offset:
+            if log.log_start_offset > log.start_known_from(0):
                 log_start_offsets[topic_partition] = log.log_start_offset
             else:
                 log_start_offsets.pop(topic_partition, None)

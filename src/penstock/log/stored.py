@@ -330,10 +330,17 @@ class StoredLog:
     @property
     def durable_log_start(self) -> int:
         """The log start offset after a power loss."""
-        start = self.log_start_offset
-        if start <= self.checkpointed_start:
-            return start
-        return min(start, max(self.first_base_offset, self.checkpointed_start))
+        return min(self.log_start_offset, self.start_known_from(self.checkpointed_start))
+
+    def start_known_from(self, checkpointed: int) -> int:
+        """Where the log would start after a power loss, with this checkpoint, or later.
+
+        The name of the first file says nothing while that is empty: a follower that has started over within a batch of
+        the leader replaces it when the batch arrives.
+        """
+        if self._next_offset == self.log_start_offset and not self._active.size:
+            return checkpointed
+        return max(self.first_base_offset, checkpointed)
 
     def advance_log_start(self, offset: int) -> None:
         """Hide records below `offset` from readers; the next `delete_old_segments` removes their segments."""

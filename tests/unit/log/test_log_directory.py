@@ -124,6 +124,27 @@ def test_what_follows_a_cut_was_not_committed(disk: SimulatedDisk, is_late: bool
     assert LogDirectory(disk, "/data").high_watermarks == {ONE: 5}
 
 
+def test_a_log_that_started_over_within_a_batch_knows_its_start_from_a_checkpoint_only(disk: SimulatedDisk) -> None:
+    """A follower starts over where its leader's log starts, and then gets the whole batch that begins before it."""
+    directory = LogDirectory(disk, "/data")
+    log = open_partition(directory, ONE)
+    log.truncate_fully_and_start_at(127)
+    assert log.durable_log_start == 0
+    assert not directory.has_start(log)
+    checkpoint = directory.checkpoint({})
+    directory.write_checkpoint(checkpoint)
+    directory.checkpoint_written(checkpoint)
+    assert log.durable_log_start == 127
+    assert directory.has_start(log)
+    log.truncate_fully_and_start_at(126)
+    append(log, 5)
+    log.advance_log_start(127)
+    log.flushed(log.flush())
+    disk.power_loss(random.Random(0))
+
+    assert open_partition(LogDirectory(disk, "/data"), ONE).log_start_offset == 127
+
+
 def test_a_malformed_checkpoint_costs_a_recovery(disk: SimulatedDisk) -> None:
     directory = LogDirectory(disk, "/data")
     append(open_partition(directory, ONE), 10)
