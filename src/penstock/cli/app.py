@@ -23,6 +23,7 @@ from penstock.cli import (
     pipeline,
     produce,
     quotas,
+    registry,
     server,
     spark,
     tokens,
@@ -69,6 +70,7 @@ def application() -> Any:
         context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
     )(_server)
     app.command("format", rich_help_panel="Run")(formatting.format_directories)
+    app.command("registry", rich_help_panel="Run")(registry.registry)
     app.command("demo", rich_help_panel="Run")(demo.demo)
     app.add_typer(topics.app, name="topics", rich_help_panel="Use")
     app.command("produce", rich_help_panel="Use")(produce.produce)

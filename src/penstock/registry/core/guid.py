@@ -22,7 +22,11 @@ def guid_of(
 ) -> str:
     parts = [schema.encode()]
     for reference in references:
-        parts += [reference.name.encode(), reference.subject.encode(), reference.version.to_bytes(4, "big", signed=True)]
+        parts += [
+            reference.name.encode(),
+            reference.subject.encode(),
+            reference.version.to_bytes(4, "big", signed=True),
+        ]
     if metadata is not None:
         parts += [b"\x01", *_metadata_parts(metadata)]
     if rule_set is not None:
@@ -49,7 +53,9 @@ def _rule_set_parts(rule_set: Mapping[str, Any]) -> Iterable[bytes]:
 
 
 def _rule_parts(rule: Mapping[str, Any]) -> Iterable[bytes]:
-    yield from (str(rule[name]).encode() for name in ("name", "doc", "kind", "mode", "type") if rule.get(name) is not None)
+    yield from (
+        str(rule[name]).encode() for name in ("name", "doc", "kind", "mode", "type") if rule.get(name) is not None
+    )
     yield from (str(tag).encode() for tag in sorted(rule.get("tags") or ()))
     for key, value in sorted((rule.get("params") or {}).items()):
         yield str(key).encode()

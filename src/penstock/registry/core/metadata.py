@@ -1,4 +1,4 @@
-"""Metadata and rules of a new schema: its own, else those of the version before it, with what the configuration adds."""
+"""Metadata and rules of a new schema: its own, else those of the version before it, and what the configuration adds."""
 
 from __future__ import annotations
 

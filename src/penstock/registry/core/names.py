@@ -83,4 +83,6 @@ def checked(text: str, *, or_context: bool = False) -> str:
 
 def _is_printable(text: str) -> bool:
     """No control characters, and nothing that has no UTF-8."""
-    return not any(character < " " or "\x7f" <= character < "\xa0" or "\ud800" <= character <= "\udfff" for character in text)
+    return not any(
+        character < " " or "\x7f" <= character < "\xa0" or "\ud800" <= character <= "\udfff" for character in text
+    )

@@ -18,7 +18,6 @@ from typing import Any
 from penstock.registry.core import errors, records
 from penstock.registry.core.candidate import NEW_ID, NEXT_VERSION, Candidate, Parser
 from penstock.registry.core.decision import Decision
-from penstock.registry.core.guid import guid_of
 from penstock.registry.core.metadata import metadata_of, property_of, rule_set_of
 from penstock.registry.core.names import DEFAULT_CONTEXT, context_of, in_context, scope_of
 from penstock.registry.core.records import SchemasRecord
@@ -208,7 +207,9 @@ def _number_for(state: State, subject: str, candidate: Candidate, importing: boo
         raise errors.invalid_schema("Version is not one more than previous version")
     taken = state.version(subject, candidate.version, deleted=True)
     if taken is not None and taken.id != candidate.id:
-        raise errors.id_mismatch(f"Version {candidate.version} of '{subject}' has the id {taken.id}, not {candidate.id}")
+        raise errors.id_mismatch(
+            f"Version {candidate.version} of '{subject}' has the id {taken.id}, not {candidate.id}"
+        )
     return candidate.version
 
 
