@@ -63,6 +63,7 @@ def registry(
         bool,
         typer.Option("--insecure", help="Listen on other addresses than loopback without HTTPS and roles."),
     ] = False,
+    lifeline: Annotated[int | None, typer.Option(metavar="FD", hidden=True)] = None,
 ) -> None:
     """Run a schema registry with the REST API of Confluent's, in the foreground. Ctrl-C stops it.
 
@@ -82,6 +83,10 @@ def registry(
     except ImportError as error:
         fail(f"the registry needs the extra `registry` (pip install 'penstock[registry]'): {error}")
     _log_to_stderr()
+    if lifeline is not None:
+        from penstock.local.lifeline import stop_with_parent
+
+        stop_with_parent(lifeline)
     host, port = _address("--listen", listen)
     server = ServerSettings(
         host=host,

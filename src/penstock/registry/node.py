@@ -22,7 +22,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 
-from penstock.client.errors import ClientError, RecordTooLarge
+from penstock.client.errors import ClientError, RecordTooLarge, TimedOut, Unreachable
+from penstock.client.wire.leaders import STALE
 from penstock.model.errors import KafkaError
 from penstock.records.record import Record
 from penstock.registry.core import records as schemas_records
@@ -41,6 +42,8 @@ Result = TypeVar("Result")
 Decide = Callable[[State, Parser], Decision]
 
 RECORD_BYTES_MAX: Final = 1_000_000
+START_S: Final = 60.0
+_START_RETRY_S: Final = 0.5
 _POLL_S: Final = 0.5
 _RETRY_S: Final = 0.2
 _FAILURES: Final = (ClientError, KafkaError, OSError)
@@ -146,9 +149,7 @@ class RegistryNode:
 
     async def run(self) -> None:
         """Until cancelled. Failures of the cluster are waited out; a topic that cannot be used is an error."""
-        await self._in_thread(
-            lambda: ensure_topic(self._settings.bootstrap, self._settings.topic, timeout=self._settings.timeout_s)
-        )
+        await self._find_topic()
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._follow())
@@ -157,6 +158,23 @@ class RegistryNode:
         finally:
             self._give_up_writing()
             self._threads.shutdown(wait=False)
+
+    async def _find_topic(self) -> None:
+        """Wait for a cluster that starts at the same time."""
+        settings = self._settings
+        deadline = time.monotonic() + START_S
+        while True:
+            try:
+                await self._in_thread(
+                    lambda: ensure_topic(settings.bootstrap, settings.topic, timeout=settings.timeout_s)
+                )
+                return
+            except (Unreachable, TimedOut, KafkaError) as error:
+                passing = not isinstance(error, KafkaError) or error.code in STALE
+                if not passing or time.monotonic() > deadline:
+                    raise
+                logger.warning("waiting for the cluster: %s", error)
+            await asyncio.sleep(_START_RETRY_S)
 
     async def _follow(self) -> None:
         """Read the topic and replay it."""
@@ -214,7 +232,10 @@ class RegistryNode:
                 except Rejoin:
                     continue
                 except _FAILURES as error:
-                    logger.warning("not in the group %s: %s", settings.group, error)
+                    moving = isinstance(error, KafkaError) and error.code in STALE
+                    logger.log(
+                        logging.DEBUG if moving else logging.WARNING, "not in the group %s: %s", settings.group, error
+                    )
                     if time.monotonic() > self._member_until:
                         self._stay(Elected(None, False), 0.0)
                     await asyncio.sleep(_RETRY_S)
