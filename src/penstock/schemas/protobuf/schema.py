@@ -65,7 +65,7 @@ class ProtobufSchema(ParsedSchema):
         return base64.b64encode(self.file.SerializeToString(deterministic=True)).decode()
 
     def messages(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """The full name of every message and its indexes: where its outermost message is in the file, and so on inwards.
+        """The full name of every message and its indexes: its place in the file, and so on inwards.
 
         Entries of maps are messages to descriptors and count, as they do for clients that use descriptors."""
         yield from _messages(self.file.message_type, self.file.package, ())

@@ -343,7 +343,8 @@ def _value(field: FieldDescriptor, value: Any) -> str:
         return format_float(value)
     if isinstance(value, int):
         return str(value)
-    return "{ " + text_format.MessageToString(value, as_one_line=True, as_utf8=False) + " }"
+    text: str = text_format.MessageToString(value, as_one_line=True, as_utf8=False)
+    return f"{{ {text} }}"
 
 
 def _quoted(text: str) -> str:
