@@ -1,6 +1,7 @@
 """Avro, Protobuf and JSON schemas: their texts, their identity, and whether one reads what another wrote."""
 
 from penstock.schemas.compatibility import Compatibility, check, incompatibilities
+from penstock.schemas.json_schema.policy import Policy
 from penstock.schemas.model import InvalidSchema, ParsedSchema, Reference, SchemaType
 from penstock.schemas.parsing import parse
 
@@ -8,6 +9,7 @@ __all__ = [
     "Compatibility",
     "InvalidSchema",
     "ParsedSchema",
+    "Policy",
     "Reference",
     "SchemaType",
     "check",

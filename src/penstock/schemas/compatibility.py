@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 
+from penstock.schemas.json_schema.policy import Policy
+from penstock.schemas.json_schema.schema import JsonSchema
 from penstock.schemas.model import ParsedSchema
 from penstock.schemas.steps import MAX_STEPS, TooManySteps
 
@@ -34,17 +36,26 @@ class Compatibility(StrEnum):
         return self.value.startswith(("FORWARD", "FULL"))
 
 
-def incompatibilities(reader: ParsedSchema, writer: ParsedSchema) -> list[str]:
-    """Why `reader` cannot read all that `writer` wrote, one message for each place; empty if it can."""
+def incompatibilities(reader: ParsedSchema, writer: ParsedSchema, policy: Policy = Policy.STRICT) -> list[str]:
+    """Why `reader` cannot read all that `writer` wrote, one message for each place; empty if it can.
+
+    The policy is for JSON schemas."""
     if reader.schema_type != writer.schema_type:
         return [f"SCHEMA_TYPE_CHANGED: a {reader.schema_type} schema does not read {writer.schema_type}"]
     try:
+        if isinstance(reader, JsonSchema):
+            return reader.incompatibilities(writer, policy)
         return reader.incompatibilities(writer)
     except TooManySteps:
         return [f"TOO_LARGE: the schemas cannot be compared in {MAX_STEPS} steps"]
 
 
-def check(level: Compatibility, new: ParsedSchema, previous_newest_first: Sequence[ParsedSchema]) -> list[str]:
+def check(
+    level: Compatibility,
+    new: ParsedSchema,
+    previous_newest_first: Sequence[ParsedSchema],
+    policy: Policy = Policy.STRICT,
+) -> list[str]:
     """Why `new` may not follow the earlier schemas at this level; empty if it may.
 
     The check ends at the first earlier schema that does not fit, so messages are about one schema."""
@@ -52,9 +63,11 @@ def check(level: Compatibility, new: ParsedSchema, previous_newest_first: Sequen
     for previous in earlier:
         messages = []
         if level.backward:
-            messages += [f"the new schema cannot read earlier data: {why}" for why in incompatibilities(new, previous)]
+            found = incompatibilities(new, previous, policy)
+            messages += [f"the new schema cannot read earlier data: {why}" for why in found]
         if level.forward:
-            messages += [f"an earlier schema cannot read new data: {why}" for why in incompatibilities(previous, new)]
+            found = incompatibilities(previous, new, policy)
+            messages += [f"an earlier schema cannot read new data: {why}" for why in found]
         if messages:
             return messages
     return []

@@ -93,6 +93,15 @@ def dump_json(value: object) -> str:
     return text
 
 
+def sorted_json(value: object) -> object:
+    """The same value with the keys of all objects in one order."""
+    if isinstance(value, dict):
+        return {key: sorted_json(value[key]) for key in sorted(value)}
+    if isinstance(value, list):
+        return [sorted_json(item) for item in value]
+    return value
+
+
 def check_nesting(value: object) -> None:
     level: list[object] = [value]
     for _ in range(MAX_NESTING + 1):

@@ -4,19 +4,12 @@ The rules are the specification's as Java checks them for a registry: `SchemaCom
 of the Python package `avro` is not used: it takes an alias for a full name whatever the namespace is, remembers
 verdicts that rest on assumptions which proved wrong, fails on types of protocols, and gives no path inside a union.
 Logical types have no say: the types below them decide, as everywhere in Avro.
-
-Schemas may be recursive, so a pair of types that is being compared counts as compatible where it is met again. A pair
-that turns out to be incompatible takes back what was concluded from that; what was found incompatible is so for good,
-because fewer assumptions never make a pair compatible.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 from penstock.schemas.avro.types import NO_DEFAULT, Array, Enum, Field, Fixed, Map, Named, Record, Type, Union
-from penstock.schemas.steps import Comparison, run
+from penstock.schemas.steps import Comparison, Found, Incompatibility, Pairs, run
 
 _PROMOTIONS = {
     "long": {"int"},
@@ -27,45 +20,17 @@ _PROMOTIONS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Incompatibility:
-    path: str
-    rule: str
-    detail: str
-
-    def __str__(self) -> str:
-        return f"{self.rule} at {self.path or '/'}: {self.detail}"
-
-
-Found = Sequence[Incompatibility]
-
-
 def resolve(reader: Type, writer: Type) -> list[str]:
     return [str(found) for found in run(_Resolution().pair(reader, writer, ""))]
 
 
 class _Resolution:
     def __init__(self) -> None:
-        self._verdicts: dict[tuple[Type, Type], Found] = {}
-        # The pairs that are compatible so far, in the order in which their comparison began.
-        self._compatible: list[tuple[Type, Type]] = []
+        self._pairs = Pairs()
 
     def pair(self, reader: Type, writer: Type, path: str) -> Comparison[Found]:
         """Paths are the reader's."""
-        key = (reader, writer)
-        known = self._verdicts.get(key)
-        if known is not None:
-            return known
-        before = len(self._compatible)
-        self._verdicts[key] = ()
-        self._compatible.append(key)
-        found: Found = yield self._compare(reader, writer, path)
-        if found:
-            for assumed in self._compatible[before:]:
-                del self._verdicts[assumed]
-            del self._compatible[before:]
-            self._verdicts[key] = found
-        return found
+        return self._pairs.verdict((reader, writer), lambda: self._compare(reader, writer, path))
 
     def _compare(self, reader: Type, writer: Type, path: str) -> Comparison[Found]:
         if isinstance(writer, Union):

@@ -22,6 +22,7 @@ from penstock.schemas.avro.types import (
     Type,
     Union,
 )
+from penstock.schemas.model import sorted_json
 
 # The order in which a logical type is written, before all other properties.
 _LOGICAL = ("logicalType", "precision", "scale")
@@ -79,7 +80,7 @@ class Writer:
         if field.doc is not None:
             result["doc"] = field.doc
         if field.default is not NO_DEFAULT:
-            result["default"] = _sorted(field.default) if self._normalize else field.default
+            result["default"] = sorted_json(field.default) if self._normalize else field.default
         if field.order != "ascending":
             result["order"] = field.order
         if field.aliases:
@@ -90,7 +91,7 @@ class Writer:
         if not self._normalize:
             return properties
         keys = sorted(properties, key=lambda key: (_LOGICAL.index(key) if key in _LOGICAL else len(_LOGICAL), key))
-        result = {key: _sorted(properties[key]) for key in keys}
+        result = {key: sorted_json(properties[key]) for key in keys}
         if result.get("logicalType") == "decimal" and result.get("scale") == 0:
             del result["scale"]
         return result
@@ -103,11 +104,3 @@ class Writer:
 def _relative(full_name: str, namespace: str | None) -> str:
     space, _, name = full_name.rpartition(".")
     return name if space == (namespace or "") and name not in PRIMITIVES else full_name
-
-
-def _sorted(value: object) -> object:
-    if isinstance(value, dict):
-        return {key: _sorted(value[key]) for key in sorted(value)}
-    if isinstance(value, list):
-        return [_sorted(item) for item in value]
-    return value

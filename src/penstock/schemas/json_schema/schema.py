@@ -3,32 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
-from penstock.schemas.model import InvalidSchema, ParsedSchema, SchemaType, dump_json, load_json
+from penstock.schemas.json_schema.comparison import compare
+from penstock.schemas.json_schema.documents import Documents
+from penstock.schemas.json_schema.loading import load
+from penstock.schemas.json_schema.nodes import Node
+from penstock.schemas.json_schema.policy import Policy
+from penstock.schemas.model import ParsedSchema, SchemaType, dump_json, load_json, sorted_json
 
 
 class JsonSchema(ParsedSchema):
     schema_type = SchemaType.JSON
 
-    def __init__(self, text: str, references: Sequence[tuple[str, str]], root: object) -> None:
+    def __init__(self, text: str, references: Sequence[tuple[str, str]], document: object, root: Node) -> None:
         super().__init__(text, references)
+        self.document = document
         self.root = root
 
     @classmethod
     def parse(cls, text: str, references: Sequence[tuple[str, str]]) -> JsonSchema:
-        root = load_json(text)
-        if not isinstance(root, (dict, bool)):
-            raise InvalidSchema("a JSON schema is an object or a boolean")
-        schema = cls(text, references, root)
+        document = load_json(text)
+        schema = cls(text, references, document, load(Documents(document, references)))
         schema.canonical.encode()
         return schema
 
     @property
+    def name(self) -> str | None:
+        title = self.document.get("title") if isinstance(self.document, dict) else None
+        return title if isinstance(title, str) else None
+
+    @cached_property
     def canonical(self) -> str:
-        return dump_json(self.root)
+        return dump_json(self.document)
 
     def normalized(self) -> JsonSchema:
-        return self
+        return JsonSchema.parse(dump_json(sorted_json(self.document)), self.references)
 
-    def incompatibilities(self, writer: ParsedSchema) -> list[str]:
-        return []
+    def incompatibilities(self, writer: ParsedSchema, policy: Policy = Policy.STRICT) -> list[str]:
+        assert isinstance(writer, JsonSchema)
+        return compare(self.root, writer.root, policy)
