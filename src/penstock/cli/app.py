@@ -24,6 +24,7 @@ from penstock.cli import (
     produce,
     quotas,
     registry,
+    schemas,
     server,
     spark,
     tokens,
@@ -82,6 +83,7 @@ def application() -> Any:
     app.add_typer(certificates.app, name="certificates", rich_help_panel="Use")
     app.add_typer(tokens.app, name="tokens", rich_help_panel="Use")
     app.add_typer(quotas.app, name="quotas", rich_help_panel="Use")
+    app.add_typer(schemas.app, name="schemas", rich_help_panel="Use")
     app.add_typer(pipeline.app, name="pipeline", rich_help_panel="Use")
     app.add_typer(spark.app, name="spark", rich_help_panel="Use")
     app.command("top", rich_help_panel="Look")(top.top)

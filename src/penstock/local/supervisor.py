@@ -70,7 +70,8 @@ class Supervisor:
     def run(self, ready: Callable[[], None], *, prepare: Callable[[], None] = lambda: None) -> bool:
         """Start all, call `ready` when clients can connect, watch until a stop is requested or no node is left.
 
-        `prepare` is called when the brokers are ready, before followers start. True for a requested stop. In any case, no node runs when this returns.
+        `prepare` is called when the brokers are ready, before followers start. True for a requested stop. In any case,
+        no node runs when this returns.
         """
         with self._signals() as wakeup:
             try:
