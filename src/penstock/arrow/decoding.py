@@ -20,7 +20,8 @@ from penstock.arrow.errors import BadColumn
 from penstock.records.columnar import Bytes as ByteArray
 from penstock.records.columnar import Ints, SpanColumn
 from penstock.records.columnar_decoding import gather, gather_fixed
-from penstock.serializers import Bytes, Context, Float32, Float64, Int32, Int64, Serde, String
+from penstock.serializers import Bytes, Context, Float32, Float64, Int32, Int64, String
+from penstock.serializers.base import is_plain
 
 _NUMBERS = (pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64())
 _TYPES_OF_SERDES = {
@@ -85,7 +86,7 @@ def _decoder_of_type(wanted: Any, column: str) -> Decoder:
 
 def _deserializer(given: Any, column: str) -> Deserialize:
     """A deserializer of `penstock.serializers`, or any function of bytes."""
-    if isinstance(given, Serde):
+    if is_plain(given):
         return lambda data, topic: given.decode(data)
     if hasattr(given, "deserialize"):
         return lambda data, topic: given.deserialize(data, Context(topic, column == "key"))
