@@ -11,7 +11,7 @@ import dataclasses
 import io
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar, Unpack, overload
+from typing import Any, Final, TypeVar, Unpack, overload
 
 from penstock.serializers.base import Context, Serde, missing
 from penstock.serializers.registered import Frame, Framing, RegistryArguments
@@ -61,16 +61,16 @@ class Avro(Serde[T]):
             raise missing("fastavro", "avro", "Avro") from error
         if type is not None and not dataclasses.is_dataclass(type):
             raise TypeError(f"Avro takes a dataclass, or no type for dicts, not {type!r}")
-        self._framing = Framing("AVRO", registered) if "registry" in registered else None
-        if self._framing is None and (schema is None or registered):
+        self.framing: Final = Framing("AVRO", registered) if "registry" in registered else None
+        if self.framing is None and (schema is None or registered):
             raise TypeError("Avro takes a schema, or a registry")
-        if self._framing is not None and written_with is not None:
+        if self.framing is not None and written_with is not None:
             raise TypeError("with a registry, each record says which schema it was written with")
-        self.needs_context = self._framing is not None
+        self.needs_context = self.framing is not None
         self._write = fastavro.schemaless_writer
         self._read = fastavro.schemaless_reader
-        self._schema: Any = None if schema is None else _parsed(fastavro, schema)
-        self._writer_schema = self._schema if written_with is None else _parsed(fastavro, written_with)
+        self.schema: Final[Any] = None if schema is None else _parsed(fastavro, schema)
+        self._writer_schema = self.schema if written_with is None else _parsed(fastavro, written_with)
         self._text = None if schema is None else Schema(schema_text(schema))
         self._type = type
         self._build = reader(Any if type is None else type)
@@ -78,45 +78,45 @@ class Avro(Serde[T]):
         self._written: dict[str | int, Any] = {}
 
     def encode(self, value: T) -> bytes:
-        if self._framing is not None:
+        if self.framing is not None:
             raise TypeError("with a registry, the subject depends on the topic: call serialize(value, context)")
         body = io.BytesIO()
-        self._write(body, self._schema, self._datum(value), strict=True)
+        self._write(body, self.schema, self._datum(value), strict=True)
         return body.getvalue()
 
     def decode(self, data: bytes) -> T:
-        if self._framing is not None:
+        if self.framing is not None:
             return self.deserialize(data, Context("", False))
         return self._value(data, self._writer_schema)
 
     def serialize(self, value: T, context: Context, /) -> bytes | None:
-        if self._framing is None or value is None:
+        if self.framing is None or value is None:
             return super().serialize(value, context)
         place, schema = self.prepare(context.topic, is_key=context.is_key)
         body = io.BytesIO()
         # A version that is newer than the program may have more fields, if these have defaults.
         self._write(body, schema, self._datum(value), strict_allow_default=True)
-        return self._framing.framed(body.getvalue(), place, context)
+        return self.framing.framed(body.getvalue(), place, context)
 
     def deserialize(self, data: bytes | None, context: Context, /) -> T:
-        if self._framing is None or data is None:
+        if self.framing is None or data is None:
             return super().deserialize(data, context)
-        frame = self._framing.frame(data, context)
+        frame = self.framing.frame(data, context)
         try:
             return self._value(frame.body, self._writer(frame))
         except Exception as error:
-            told = self._framing.described(frame.written_with)
+            told = self.framing.described(frame.written_with)
             raise ValueError(f"{told}: {type(error).__name__}: {error}") from error
 
     def prepare(self, topic: str, *, is_key: bool = False) -> tuple[Registered, Any]:
         """Ask the registry now, and not for the first record: the schema of a topic's values, and its parsed form."""
-        if self._framing is None:
+        if self.framing is None:
             raise TypeError("there is no registry to ask")
-        found = None if self._framing.use_latest else self._places.get((topic, is_key))
+        found = None if self.framing.use_latest else self._places.get((topic, is_key))
         if found is None:
-            place = self._framing.place(Context(topic, is_key), self._text, name_of(self._schema))
-            own = self._schema is not None and not self._framing.use_latest
-            found = place, self._schema if own else self._parsed_of(place)
+            place = self.framing.place(Context(topic, is_key), self._text, name_of(self.schema))
+            own = self.schema is not None and not self.framing.use_latest
+            found = place, self.schema if own else self._parsed_of(place)
             self._places[topic, is_key] = found
         return found
 
@@ -129,7 +129,7 @@ class Avro(Serde[T]):
 
     def _value(self, data: bytes, written_with: Any) -> T:
         body = io.BytesIO(data)
-        datum = self._read(body, written_with, self._schema)
+        datum = self._read(body, written_with, self.schema)
         if body.tell() != len(data):
             raise ValueError(f"{len(data) - body.tell()} bytes are left over; was it written with another schema?")
         return self._build(datum)  # type: ignore[no-any-return]
@@ -138,11 +138,11 @@ class Avro(Serde[T]):
         return self._parsed_of(frame.written_with)
 
     def _parsed_of(self, place: Registered) -> Any:
-        assert self._framing is not None
+        assert self.framing is not None
         key = place.id or place.guid
         found = self._written.get(key)
         if found is None:
-            found = self._written[key] = parse_registered(self._framing.client, place.schema)
+            found = self._written[key] = parse_registered(self.framing.client, place.schema)
         return found
 
 

@@ -21,7 +21,7 @@ from penstock.serializers.registry_http import RegistryError
 PREFIX: Final = struct.Struct(">bI")
 _BY_ID, _BY_GUID = 0, 1
 _GUID_BYTES: Final = 16
-_HEADERS: Final = {True: "__key_schema_id", False: "__value_schema_id"}
+HEADERS: Final = {True: "__key_schema_id", False: "__value_schema_id"}
 
 SubjectName = Callable[[Context, str | None], str]
 """A subject for the context of a record and the name of its type."""
@@ -94,12 +94,12 @@ class Framing:
         if self._schema_id == "prefix":
             return PREFIX.pack(_BY_ID, place.id) + indexes + body
         header = bytes((_BY_GUID,)) + uuid.UUID(place.guid).bytes + indexes
-        context.headers.append((_HEADERS[context.is_key], header))
+        context.headers.append((HEADERS[context.is_key], header))
         return body
 
     def frame(self, data: bytes, context: Context) -> Frame:
         """ValueError for bytes without a frame, RegistryError for an unknown id."""
-        name = _HEADERS[context.is_key]
+        name = HEADERS[context.is_key]
         for key, carried in reversed(context.headers):
             if key == name and carried is not None:
                 written_with, rest = self._identified(carried)
