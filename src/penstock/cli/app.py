@@ -23,6 +23,8 @@ from penstock.cli import (
     pipeline,
     produce,
     quotas,
+    registry,
+    schemas,
     server,
     spark,
     tokens,
@@ -69,6 +71,7 @@ def application() -> Any:
         context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
     )(_server)
     app.command("format", rich_help_panel="Run")(formatting.format_directories)
+    app.command("registry", rich_help_panel="Run")(registry.registry)
     app.command("demo", rich_help_panel="Run")(demo.demo)
     app.add_typer(topics.app, name="topics", rich_help_panel="Use")
     app.command("produce", rich_help_panel="Use")(produce.produce)
@@ -80,6 +83,7 @@ def application() -> Any:
     app.add_typer(certificates.app, name="certificates", rich_help_panel="Use")
     app.add_typer(tokens.app, name="tokens", rich_help_panel="Use")
     app.add_typer(quotas.app, name="quotas", rich_help_panel="Use")
+    app.add_typer(schemas.app, name="schemas", rich_help_panel="Use")
     app.add_typer(pipeline.app, name="pipeline", rich_help_panel="Use")
     app.add_typer(spark.app, name="spark", rich_help_panel="Use")
     app.command("top", rich_help_panel="Look")(top.top)

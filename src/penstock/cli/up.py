@@ -16,6 +16,7 @@ from penstock.cli.output import Json, fail, note, print_json
 if TYPE_CHECKING:
     from penstock.local.cluster import LocalCluster
     from penstock.local.node import LocalNode
+    from penstock.local.registry import LocalRegistry
     from penstock.local.secure import SecureCluster
 
 DEFAULT_DIRECTORY = "penstock-data"
@@ -39,6 +40,12 @@ def up(
             help="Encrypt connections, ask clients for a password and check ACLs. A cluster that was secure stays so.",
         ),
     ] = False,
+    registry: Annotated[
+        bool, typer.Option("--registry", help="Run a schema registry, too, on http://127.0.0.1:8081.")
+    ] = False,
+    registry_port: Annotated[
+        int, typer.Option(min=1, max=65535, metavar="P", help="Port of the schema registry.")
+    ] = 8081,
     override: Annotated[
         list[str] | None,
         typer.Option("--override", "-o", metavar="KEY=VALUE", help="Setting for server.properties; repeatable."),
@@ -60,9 +67,13 @@ def up(
     nodes, and the user [bold]admin[/bold], whose settings are in [bold]DIR/client.properties[/bold]. Metrics are then
     on 127.0.0.1 only.
 
+    With [bold]--registry[/bold] a schema registry runs beside the brokers, on 127.0.0.1 only and without passwords of
+    its own, and the ready line comes when it answers, too.
+
     Examples:
 
         penstock up
+        penstock up --registry
         penstock up --secure
         penstock up --brokers 3
         penstock up --port 19092 --data /tmp/scratch -o log.retention.hours=1
@@ -78,25 +89,34 @@ def up(
         cluster = _plan(data, host, list(range(port, port + brokers)), controllers, properties, secure)
         _check_ports(cluster.brokers)
         security = _secure(data, cluster) if secure else None
+        registries = [_registry(data, cluster, registry_port, security)] if registry else []
+        _check_ports(registries)
 
         def ready() -> None:
             addresses = [broker.address for broker in cluster.brokers]
             more = {}
             if security is not None:
-                security.introduce_admin()
                 where = os.path.join(data, os.path.basename(security.client_properties))
                 more["client_properties"] = where
                 note(
                     f"penstock up: clients need a password: penstock topics list -b {addresses[0]} "
                     f"--command-config {where}"
                 )
+            if registries:
+                more["registry"] = registries[0].url
+                note(f"penstock up: the schema registry is {registries[0].url}")
             if json:
                 print_json({"ready": addresses, **more})
             else:
                 print(f"ready {','.join(addresses)}", flush=True)
 
-        supervisor = Supervisor(cluster.nodes, restart=not no_restart, log=lambda line: note(f"penstock up: {line}"))
-        stopped = supervisor.run(ready)
+        supervisor = Supervisor(
+            cluster.nodes,
+            restart=not no_restart,
+            log=lambda line: note(f"penstock up: {line}"),
+            followers=registries,
+        )
+        stopped = supervisor.run(ready, prepare=security.introduce_admin if security is not None else lambda: None)
     if not stopped:
         fail("every node has ended")
 
@@ -133,6 +153,19 @@ def _secure(data: str, cluster: LocalCluster) -> SecureCluster:
         return SecureCluster(data, cluster, datetime.datetime.now(datetime.UTC))
     except CertificateError as error:
         fail(str(error))
+
+
+def _registry(data: str, cluster: LocalCluster, port: int, security: SecureCluster | None) -> LocalRegistry:
+    from penstock.local.registry import DIRECTORY, LocalRegistry
+
+    try:
+        import penstock.registry.process  # noqa: F401  # its packages are an extra
+    except ImportError as error:
+        fail(f"--registry needs the extra `registry` (pip install 'penstock[registry]'): {error}")
+    bootstrap = ",".join(broker.address for broker in cluster.brokers)
+    if security is not None:
+        bootstrap += f"@{os.path.abspath(security.client_properties)}"
+    return LocalRegistry(os.path.join(data, DIRECTORY), bootstrap=bootstrap, host="127.0.0.1", port=port)
 
 
 def _check_ports(nodes: Sequence[LocalNode]) -> None:

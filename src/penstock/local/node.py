@@ -77,6 +77,11 @@ class LocalNode:
         return "broker" in self.roles
 
     @property
+    def stops_after(self) -> int:
+        """What is stopped in order: those that use brokers, brokers, controllers."""
+        return 1 if self.is_broker else 2
+
+    @property
     def title(self) -> str:
         return f"{'node' if self.is_broker else 'controller'} {self.node_id}"
 
@@ -111,11 +116,10 @@ class LocalNode:
         os.makedirs(self.directory, exist_ok=True)
         self.write_properties()
         lifeline = Lifeline()
-        command = [*self._wrapper, sys.executable, "-m", "penstock", "server", self.properties_path]
         with open(self.log_path, "ab") as log:
             try:
                 self.process = subprocess.Popen(
-                    [*command, "--lifeline", str(lifeline.child_fd)],
+                    [*self._wrapper, *self.command(), "--lifeline", str(lifeline.child_fd)],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
@@ -128,6 +132,9 @@ class LocalNode:
         self._lifeline = lifeline
         with open(self.pid_path, "w", encoding="ascii") as pid:
             pid.write(f"{self.process.pid}\n")
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "penstock", "server", self.properties_path]
 
     def wait_ready(self, timeout: float = 30.0, *, cancelled: Callable[[], bool] = lambda: False) -> None:
         """Return when clients can connect, or when it is `cancelled`."""

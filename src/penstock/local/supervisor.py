@@ -28,13 +28,14 @@ START_S = 600.0  # recovering a large log takes time
 
 
 def stop_in_order(nodes: Sequence[LocalNode], grace_seconds: float) -> None:
-    """Stop brokers, then controllers; those of a kind in parallel, so that the slowest determines the duration.
+    """Stop registries, brokers, then controllers; those of a kind in parallel: the slowest determines the duration.
 
     Controllers that were stopped (SIGSTOP) continue first: brokers wait for them during their shutdown.
     """
     for node in nodes:
         node.signal(signal.SIGCONT)
-    for kind in ([node for node in nodes if node.is_broker], [node for node in nodes if not node.is_broker]):
+    for place in sorted({node.stops_after for node in nodes}):
+        kind = [node for node in nodes if node.stops_after == place]
         for node in kind:
             node.begin_stop()
         deadline = time.monotonic() + grace_seconds
@@ -51,22 +52,37 @@ class _Watched:
 
 
 class Supervisor:
-    def __init__(self, nodes: Sequence[LocalNode], *, restart: bool, log: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        nodes: Sequence[LocalNode],
+        *,
+        restart: bool,
+        log: Callable[[str], None],
+        followers: Sequence[LocalNode] = (),
+    ) -> None:
+        """`followers` use the brokers: they start when these are ready."""
         self._nodes = nodes
+        self._followers = followers
         self._restart = restart
         self._log = log
         self._stop_requested = False
 
-    def run(self, ready: Callable[[], None]) -> bool:
+    def run(self, ready: Callable[[], None], *, prepare: Callable[[], None] = lambda: None) -> bool:
         """Start all, call `ready` when clients can connect, watch until a stop is requested or no node is left.
 
-        True for a requested stop. In any case, no node runs when this returns.
+        `prepare` is called when the brokers are ready, before followers start. True for a requested stop. In any case,
+        no node runs when this returns.
         """
         with self._signals() as wakeup:
             try:
                 for node in self._nodes:
                     node.start()
                 self._wait_ready()
+                if not self._stop_requested:
+                    prepare()
+                    for node in self._followers:
+                        node.start()
+                        node.wait_ready(START_S, cancelled=lambda: self._stop_requested)
                 if not self._stop_requested:
                     ready()
                     self._watch(wakeup)
@@ -86,7 +102,7 @@ class Supervisor:
             time.sleep(_POLL_S)
 
     def _watch(self, wakeup: int) -> None:
-        watched = [_Watched(node, time.monotonic()) for node in self._nodes]
+        watched = [_Watched(node, time.monotonic()) for node in (*self._nodes, *self._followers)]
         while not self._stop_requested:
             for each in watched:
                 if each.restart_at is None and not each.node.running:
@@ -121,7 +137,7 @@ class Supervisor:
         each.backoff = min(each.backoff * 2, BACKOFF_LONGEST_S)
 
     def _stop_all(self) -> None:
-        stop_in_order(self._nodes, GRACE_S)
+        stop_in_order([*self._nodes, *self._followers], GRACE_S)
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[int]:

@@ -1,0 +1,1 @@
+"""The HTTP side: routes, bodies, authentication, and forwarding to the writer."""

@@ -1,0 +1,37 @@
+"""Whether a default, which is JSON, is a value of its field's type."""
+
+from __future__ import annotations
+
+from penstock.schemas.avro.types import NO_DEFAULT, Array, Map, Record, Type, Union
+
+_INTEGERS = {"int": 2**31, "long": 2**63}
+
+
+def fits(default: object, wanted: Type) -> bool:
+    """A default of a union is of any of its branches: Java has asked no more since Avro 1.9."""
+    match wanted:
+        case Union():
+            return any(fits(default, branch) for branch in wanted.branches)
+        case Record():
+            return isinstance(default, dict) and all(
+                fits(default.get(field.name, field.default), field.type) for field in wanted.fields
+            )
+        case Array():
+            return isinstance(default, list) and all(fits(item, wanted.items) for item in default)
+        case Map():
+            return isinstance(default, dict) and all(fits(value, wanted.values) for value in default.values())
+    return default is not NO_DEFAULT and _fits_simple(default, wanted.kind)
+
+
+def _fits_simple(default: object, kind: str) -> bool:
+    match kind:
+        case "null":
+            return default is None
+        case "boolean":
+            return isinstance(default, bool)
+        case "int" | "long":
+            bound = _INTEGERS[kind]
+            return isinstance(default, int) and not isinstance(default, bool) and -bound <= default < bound
+        case "float" | "double":
+            return isinstance(default, (int, float)) and not isinstance(default, bool)
+    return isinstance(default, str)  # string, and bytes, fixed and enum as text

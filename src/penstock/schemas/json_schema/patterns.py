@@ -1,0 +1,27 @@
+"""Whether a pattern of `patternProperties` is found in the name of a property, in linear time.
+
+Patterns come from clients, so they are matched by `penstock.regex`, which has RE2's syntax. A pattern that only a
+backtracking engine understands is found in no name: what it would cover counts as not covered."""
+
+from __future__ import annotations
+
+from penstock.regex import InvalidRegex, Regex
+
+
+class Patterns:
+    def __init__(self) -> None:
+        self._compiled: dict[str, Regex | None] = {}
+
+    def finds(self, pattern: str, name: str) -> bool:
+        if pattern not in self._compiled:
+            try:
+                self._compiled[pattern] = Regex(f"(?s:.*)(?:{pattern})(?s:.*)")
+            except InvalidRegex:
+                self._compiled[pattern] = None
+        regex = self._compiled[pattern]
+        if regex is None:
+            return False
+        try:
+            return regex.matches(name)
+        except InvalidRegex:  # it takes too much work
+            return False
