@@ -49,3 +49,19 @@ def shop() -> Any:
 
     Messages.Order.Line = message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Order.Line"))
     return Messages
+
+
+@pytest.fixture(scope="session")
+def real_registry(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of `penstock registry`, a process."""
+    from penstock.local.ports import free_ports
+    from penstock.local.registry import LocalRegistry
+
+    directory = str(tmp_path_factory.mktemp("registry"))
+    node = LocalRegistry(directory, bootstrap=bootstrap, host="127.0.0.1", port=free_ports(1)[0])
+    node.start()
+    try:
+        node.wait_ready()
+        yield node.url
+    finally:
+        node.stop()
