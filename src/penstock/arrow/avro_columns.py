@@ -37,6 +37,14 @@ class AvroColumns:
         self._arrays = None
         return program
 
+    def more_fields(self, writer: Any) -> list[str]:
+        """The fields of a writer's record that the reader's does not have."""
+        wanted = self._compiler.root.avro
+        if not isinstance(writer, dict) or "fields" not in writer or not isinstance(wanted, dict):
+            return []
+        known = {name for each in wanted.get("fields", ()) for name in (each["name"], *each.get("aliases", ()))}
+        return [each["name"] for each in writer["fields"] if each["name"] not in known]
+
     def decode(self, buffer: Bytes, starts: Longs, ends: Longs, programs: Longs) -> tuple[Any, dict[int, str]]:
         """An array with a row for each body, and the reasons of those that are null because they are malformed."""
         columns = self._compiler.columns

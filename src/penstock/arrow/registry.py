@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -28,21 +28,54 @@ from penstock.serializers.registry_http import RegistryError
 
 _GUID: Final = 17  # a one, and the GUID
 _NOT_FOUND: Final = 404
-_NO_ID: Final = "no schema id: a value starts with a zero byte and the id of its schema"
+
+# Why a value is not read, in few words.
+NO_ID: Final = "no schema id"
+UNKNOWN_ID: Final = "unknown schema id"
+UNREADABLE: Final = "not Avro of the schema"
+MORE_FIELDS: Final = "fields that the schema lacks"
+
+
+class Reason(NamedTuple):
+    kind: str
+    text: str
+
+
+_NO_ID: Final = Reason(NO_ID, "no schema id: a value starts with a zero byte and the id of its schema")
+
+
+class FramedRows(NamedTuple):
+    """Which values of a column start with a schema id."""
+
+    rows: Longs
+    ids: Longs  # of each of them
+    others: Longs  # the rows whose values do not
+
+
+def framed_rows(buffer: Bytes, starts: Longs, lengths: Longs, candidates: Longs) -> FramedRows:
+    framed = candidates[lengths[candidates] >= PREFIX.size]
+    framed = framed[buffer[starts[framed]] == 0]
+    quads = buffer[starts[framed][:, None] + np.arange(1, PREFIX.size)].astype(np.int64)
+    ids = quads @ np.array([1 << 24, 1 << 16, 1 << 8, 1], np.int64)
+    return FramedRows(framed, ids, np.setdiff1d(candidates, framed))
 
 
 class RegisteredAvro:
     """The decoder of a column."""
 
-    def __init__(self, avro: Avro[Any], topics: Sequence[str], *, is_key: bool) -> None:
+    def __init__(
+        self, avro: Avro[Any], topics: Sequence[str], *, is_key: bool = False, refuse_more: bool = False
+    ) -> None:
+        """`refuse_more`: refuse records whose schema has fields that the reader's lacks, instead of skipping these."""
         if avro.framing is None:
             raise BadColumn("only Avro with a registry is decoded by schema ids")
         self._avro = avro
         self._framing: Framing = avro.framing
         self._topics = topics
         self._is_key = is_key
+        self._refuse_more = refuse_more
         self._columns: AvroColumns | None = None
-        self._programs: dict[int | str, int | str] = {}  # or the reason why there is none
+        self._programs: dict[int | str, int | Reason] = {}  # or the reason why there is none
 
     @property
     def type(self) -> Any:
@@ -69,7 +102,7 @@ class RegisteredAvro:
 
     def read(
         self, buffer: Bytes, column: SpanColumn, guids: dict[str, Longs] | None = None
-    ) -> tuple[Any, dict[int, str]]:
+    ) -> tuple[Any, dict[int, Reason]]:
         """A row for each value, null where it is null or cannot be read, and the reasons of the latter.
 
         `guids`: rows whose schema is named by a header. RegistryError if the registry does not answer.
@@ -78,28 +111,23 @@ class RegisteredAvro:
         starts, lengths = column.starts.astype(np.int64), column.lengths.astype(np.int64)
         bodies = starts + PREFIX.size
         programs = np.full(len(starts), columns.null_program, np.int64)
-        reasons: dict[int, str] = {}
+        reasons: dict[int, Reason] = {}
         by_prefix = lengths >= 0
         for guid, rows in (guids or {}).items():
             with_value = rows[lengths[rows] >= 0]
             by_prefix[with_value] = False
             bodies[with_value] = starts[with_value]
             self._use(guid, with_value, programs, reasons)
-        rows = np.flatnonzero(by_prefix)
-        framed = rows[lengths[rows] >= PREFIX.size]
-        framed = framed[buffer[starts[framed]] == 0]
-        for row in np.setdiff1d(rows, framed):
-            reasons[int(row)] = _NO_ID
-        quads = buffer[starts[framed][:, None] + np.arange(1, PREFIX.size)].astype(np.int64)
-        ids = quads @ np.array([1 << 24, 1 << 16, 1 << 8, 1], np.int64)
-        for schema_id in np.unique(ids):
-            self._use(int(schema_id), framed[ids == schema_id], programs, reasons)
+        framed = framed_rows(buffer, starts, lengths, np.flatnonzero(by_prefix))
+        reasons.update(dict.fromkeys(framed.others.tolist(), _NO_ID))
+        for schema_id in np.unique(framed.ids):
+            self._use(int(schema_id), framed.rows[framed.ids == schema_id], programs, reasons)
         array, malformed = columns.decode(buffer, bodies, starts + np.maximum(lengths, 0), programs)
         for row, reason in malformed.items():
-            reasons[row] = f"{self._named(row, framed, ids, guids)}: {reason}"
+            reasons[row] = Reason(UNREADABLE, f"{_named(row, framed, guids)}: {reason}")
         return array, reasons
 
-    def _use(self, key: int | str, rows: Longs, programs: Longs, reasons: dict[int, str]) -> None:
+    def _use(self, key: int | str, rows: Longs, programs: Longs, reasons: dict[int, Reason]) -> None:
         program = self._programs.get(key)
         if program is None:
             program = self._program(key)
@@ -108,26 +136,32 @@ class RegisteredAvro:
         else:
             reasons.update(dict.fromkeys(rows.tolist(), program))
 
-    def _program(self, key: int | str) -> int | str:
+    def _program(self, key: int | str) -> int | Reason:
         client = self._framing.client
         try:
             found = client.by_id(key) if isinstance(key, int) else client.by_guid(key)
         except RegistryError as error:
             if error.status != _NOT_FOUND:
                 raise
-            return str(error)  # it may be registered later: not remembered here
+            return Reason(UNKNOWN_ID, str(error))  # it may be registered later: not remembered here
         if found.schema.type != "AVRO":
-            made: int | str = f"{self._framing.described(found)} is {found.schema.type}, not AVRO"
+            text = f"{self._framing.described(found)} is {found.schema.type}, not AVRO"
+            made: int | Reason = Reason(UNREADABLE, text)
         else:
             made = self._compiled(found)
         self._programs[key] = made
         return made
 
-    def _compiled(self, found: Registered) -> int | str:
+    def _compiled(self, found: Registered) -> int | Reason:
         try:
-            return self.columns.compile(parse_registered(self._framing.client, found.schema))
+            writer = parse_registered(self._framing.client, found.schema)
+            more = self.columns.more_fields(writer) if self._refuse_more else []
+            if more:
+                text = f"{self._framing.described(found)}: {MORE_FIELDS}: {', '.join(more)}"
+                return Reason(MORE_FIELDS, text)
+            return self.columns.compile(writer)
         except Unreadable as error:
-            return f"{self._framing.described(found)}: {error}"
+            return Reason(UNREADABLE, f"{self._framing.described(found)}: {error}")
 
     def _reader(self) -> Any:
         if self._avro.schema is not None:
@@ -155,14 +189,15 @@ class RegisteredAvro:
             if each[0] == 1
         }
 
-    def _named(self, row: int, framed: Longs, ids: Longs, guids: dict[str, Longs] | None) -> str:
-        for guid, rows in (guids or {}).items():
-            if row in rows:
-                return f"schema GUID {guid}"
-        return f"schema id {ids[np.searchsorted(framed, row)]}"
-
-    def _first_bad(self, array: Any, reasons: dict[int, str]) -> Any:
+    def _first_bad(self, array: Any, reasons: dict[int, Reason]) -> Any:
         if reasons:
             row = min(reasons)
-            raise BadRow(row, reasons[row])
+            raise BadRow(row, reasons[row].text)
         return array
+
+
+def _named(row: int, framed: FramedRows, guids: dict[str, Longs] | None) -> str:
+    for guid, rows in (guids or {}).items():
+        if row in rows:
+            return f"schema GUID {guid}"
+    return f"schema id {framed.ids[np.searchsorted(framed.rows, row)]}"

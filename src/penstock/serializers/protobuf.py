@@ -8,6 +8,8 @@ registered schema.
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from penstock.serializers.base import Context, Serde, missing
@@ -80,7 +82,11 @@ class Protobuf(Serde[M]):
         place = None if self._framing.use_latest else self._places.get((topic, is_key))
         if place is None:
             descriptor = self._class.DESCRIPTOR
-            schema = None if self._framing.use_latest else self._schema(descriptor.file)
+            client = self._framing.client
+            ask = client.register if self._framing.auto_register else client.lookup
+            schema = None
+            if not self._framing.use_latest:
+                schema = schema_of(descriptor.file, partial(ask, normalize=self._framing.normalize))
             place = self._framing.place(Context(topic, is_key), schema, descriptor.full_name)
             self._places[topic, is_key] = place
         return place
@@ -94,18 +100,6 @@ class Protobuf(Serde[M]):
             raise TypeError(f"a {type(value).__name__} is not a {wanted}: {value!r:.80}")
         data: bytes = value.SerializeToString()
         return data
-
-    def _schema(self, file: Any) -> Schema:
-        """The schema of a file, whose imports are registered, or known, under their own names."""
-        assert self._framing is not None
-        references = []
-        for imported in file.dependencies:
-            if imported.name.startswith(_WELL_KNOWN):
-                continue
-            ask = self._framing.client.register if self._framing.auto_register else self._framing.client.lookup
-            place = ask(imported.name, self._schema(imported), normalize=self._framing.normalize)
-            references.append(Reference(imported.name, imported.name, place.version))
-        return Schema(base64.b64encode(file.serialized_pb).decode(), "PROTOBUF", tuple(references))
 
     def _class_of(self, frame: Frame) -> Any:
         """The given class, if the record's message has its name; without one, a class of the registered schema."""
@@ -129,6 +123,16 @@ def indexes_of(descriptor: Any) -> tuple[int, ...]:
         return (list(descriptor.file.message_types_by_name).index(descriptor.name),)
     names = [each.name for each in around.nested_types]
     return (*indexes_of(around), names.index(descriptor.name))
+
+
+def schema_of(file: Any, place: Callable[[str, Schema], Registered]) -> Schema:
+    """The schema of a file; `place` registers or finds those of its imports, under their own names."""
+    references = [
+        Reference(imported.name, imported.name, place(imported.name, schema_of(imported, place)).version)
+        for imported in file.dependencies
+        if not imported.name.startswith(_WELL_KNOWN)
+    ]
+    return Schema(base64.b64encode(file.serialized_pb).decode(), "PROTOBUF", tuple(references))
 
 
 def registered_class(client: RegistryClient, schema: Schema, indexes: tuple[int, ...]) -> Any:

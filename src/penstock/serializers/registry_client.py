@@ -125,9 +125,10 @@ class RegistryClient:
             self._by_version[subject, version] = found
         return found
 
-    def latest(self, subject: str) -> Registered:
+    def latest(self, subject: str, *, max_age: float = LATEST_S) -> Registered:
+        """`max_age`: for how many seconds an answer counts."""
         known = self._latest.get(subject)
-        if known is not None and time.monotonic() - known[0] < LATEST_S:
+        if known is not None and time.monotonic() - known[0] < max_age:
             return known[1]
         found = self._version(subject, "latest")
         self._latest[subject] = time.monotonic(), found
