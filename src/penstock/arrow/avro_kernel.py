@@ -19,38 +19,44 @@ from penstock.records.columnar_types import BOOL, BYTES, I32, I64, I64_TABLE, RE
 F32 = numba.float32[::1]
 F64 = numba.float64[::1]
 
-# Operations. Columns of the table: operation, column, and two operands.
+# Operations. Columns of the table: operation, column, and two operands. The kernel tells groups of them apart by their
+# first and last members, so that what they have in common is compiled once.
 (
     END,
+    # A number comes first.
     INT,  # to 32 bits
     LONG,  # to 64 bits; times the first operand, divided by the second
     INT_TO_FLOAT,
     INT_TO_DOUBLE,
+    ENUM,  # the first operand: where its table of symbols begins; the second: how many there are
+    BINARY,  # bytes and text; the first operand: whether it is text
+    DECIMAL,  # an integer of so many bytes as the number says, to the width of the second operand
+    SKIP_BINARY,
+    SKIP_NUMBER,
+    UNION,  # the first operand: where its table of addresses begins; the second: how many branches it has
+    # The first operand says how many bytes come.
+    STRUCT,  # one that is not null; its fields follow
     FLOAT,
     FLOAT_TO_DOUBLE,
     DOUBLE,
     BOOLEAN,
-    BINARY,  # bytes and text; the first operand: whether it is text
-    FIXED,  # so many bytes
-    DECIMAL,  # an integer of so many bytes (0: a length precedes it) to the width of the second operand
-    ENUM,  # the first operand: where its table of symbols begins; the second: how many there are
-    UUID,  # 16 bytes to text
+    FIXED,
+    FIXED_DECIMAL,  # to the width of the second operand
+    UUID,  # to text
+    SKIP,
+    # No value of their own.
     NULL,  # a null in a column of fixed width
     NULL_BINARY,  # a null in a column with offsets
-    STRUCT,  # one that is not null
-    UNION,  # the first operand: where its table of addresses begins; the second: how many branches it has
     JUMP,
     LIST_BEGIN,
     LIST_NEXT,  # the first operand: where to go at the end; the second: whether items have bytes of their own
-    SKIP_VARINT,
-    SKIP_BINARY,
-    SKIP,
     DEFAULT_BEGIN,  # read the constants from here; the second operand: their end
     DEFAULT_END,
-) = range(26)
+) = range(27)
 
 DEPTH_MAX = 64
 EMPTY_ITEMS_MAX = 1 << 20
+UUID_CHARACTERS = 36
 
 # Why a row is refused.
 FINE, ENDS_EARLY, LONG_VARINT, BAD_LENGTH, BAD_BRANCH, BAD_SYMBOL, BAD_TEXT, BAD_INT, BAD_BOOLEAN, BAD_COUNT = range(10)
@@ -136,6 +142,30 @@ def _is_utf8(source, position, end):  # type: ignore[no-untyped-def]
     return True
 
 
+@numba.njit(nogil=True)
+def _fits(source, position, size, width):  # type: ignore[no-untyped-def]
+    """Whether a decimal's bytes beyond the width only repeat its sign."""
+    excess = size - width
+    if excess <= 0:
+        return True
+    sign = 0xFF if source[position] >= 0x80 else 0
+    for index in range(excess):
+        if source[position + index] != sign:
+            return False
+    return (source[position + excess] >= 0x80) == (sign == 0xFF)
+
+
+@numba.njit(nogil=True)
+def _reverse(source, position, size, memory, to, width):  # type: ignore[no-untyped-def]
+    """A decimal: big-endian in Avro, little-endian in Arrow."""
+    sign = 0xFF if size > 0 and source[position] >= 0x80 else 0
+    for index in range(width):
+        if index < size:
+            memory[to + index] = source[position + size - 1 - index]
+        else:
+            memory[to + index] = sign
+
+
 _SIGNATURE = (
     *(READ_BYTES, READ_BYTES, I64, I64, I64, I64_TABLE, I64),
     *(I64, I64, I64, I64, I64),
@@ -168,6 +198,7 @@ def run(  # type: ignore[no-untyped-def]  # noqa: C901, PLR0917
 ):
     data = pointer_to(buffer)
     defaults = pointer_to(constants)
+    target = pointer_to(memory)
     remaining = np.empty(DEPTH_MAX + 1, np.int64)
     float_bits = np.empty(1, np.int32)
     as_float = float_bits.view(np.float32)
@@ -187,58 +218,98 @@ def run(  # type: ignore[no-untyped-def]  # noqa: C901, PLR0917
             first = program[address, 2]
             second = program[address, 3]
             address += 1
-            if operation <= INT_TO_DOUBLE and operation != END:
+            size = np.int64(0)  # of the bytes that the operation takes
+            if INT <= operation <= UNION or (operation == LIST_NEXT and remaining[depth] == 0):
                 value, position = _number(source, position, end)
                 if position < 0:
                     fault = -position
                     break
-                if operation == INT and (value > 0x7FFFFFFF or value < -0x80000000):
-                    fault = np.int64(BAD_INT)
+                if BINARY <= operation <= SKIP_BINARY:
+                    size = value
+                    if size < 0 or size > end - position:
+                        fault = np.int64(BAD_LENGTH)
+                        break
+            elif STRUCT <= operation <= SKIP:
+                size = first
+                if size > end - position:
+                    fault = np.int64(ENDS_EARLY)
                     break
+            if INT <= operation <= DECIMAL or STRUCT <= operation <= UUID:
                 at = counts[column]
                 counts[column] = at + 1
-                if fills:
-                    if operation == LONG:
+                if not fills:
+                    if operation == BINARY:
+                        used[column] += size
+                        if first and not _is_utf8(source, position, position + size):
+                            fault = np.int64(BAD_TEXT)
+                    elif operation == INT:
+                        if value > 0x7FFFFFFF or value < -0x80000000:
+                            fault = np.int64(BAD_INT)
+                    elif operation == ENUM:
+                        if value < 0 or value >= second or tables[first + value] < 0:
+                            fault = np.int64(BAD_SYMBOL)
+                    elif operation == BOOLEAN:
+                        if source[position] > 1:
+                            fault = np.int64(BAD_BOOLEAN)
+                    elif operation in (DECIMAL, FIXED_DECIMAL):
+                        if not _fits(source, position, size, second):
+                            fault = np.int64(BAD_DECIMAL)
+                    elif operation == UUID:
+                        used[column] += UUID_CHARACTERS
+                    if fault != FINE:
+                        break
+                else:
+                    base = bases[column]
+                    if operation in (BINARY, UUID):
+                        before = used[column]
+                        to = contents[column] + before
+                        if operation == BINARY:
+                            for index in range(size):
+                                memory[to + index] = source[position + index]
+                            before += size
+                        else:
+                            for index in range(16):
+                                if index == 4 or index == 6 or index == 8 or index == 10:
+                                    memory[to] = 45
+                                    to += 1
+                                for shift in range(4, -1, -4):
+                                    digit = (np.int64(source[position + index]) >> shift) & 15
+                                    memory[to] = 48 + digit if digit < 10 else 87 + digit
+                                    to += 1
+                            before += UUID_CHARACTERS
+                        used[column] = before
+                        memory_i32[(base >> 2) + at + 1] = before
+                    elif operation == LONG:
                         value *= first
                         if second != 1:
                             value //= second
-                        memory_i64[(bases[column] >> 3) + at] = value
+                        memory_i64[(base >> 3) + at] = value
                     elif operation == INT:
-                        memory_i32[(bases[column] >> 2) + at] = value
+                        memory_i32[(base >> 2) + at] = value
+                    elif operation == DOUBLE:
+                        memory_i64[(base >> 3) + at] = _little_endian(source, position, 8)
+                    elif operation == ENUM:
+                        memory_i32[(base >> 2) + at] = tables[first + value]
+                    elif operation == BOOLEAN:
+                        memory[base + at] = source[position]
+                    elif operation in (DECIMAL, FIXED_DECIMAL):
+                        _reverse(source, position, size, target, base + at * second, second)
+                    elif operation in (FLOAT, FLOAT_TO_DOUBLE):
+                        float_bits[0] = _little_endian(source, position, 4)
+                        if operation == FLOAT:
+                            memory_i32[(base >> 2) + at] = float_bits[0]
+                        else:
+                            memory_f64[(base >> 3) + at] = as_float[0]
+                    elif operation == FIXED:
+                        for index in range(size):
+                            memory[base + at * size + index] = source[position + index]
                     elif operation == INT_TO_DOUBLE:
-                        memory_f64[(bases[column] >> 3) + at] = value
-                    else:
-                        memory_f32[(bases[column] >> 2) + at] = value
+                        memory_f64[(base >> 3) + at] = value
+                    elif operation == INT_TO_FLOAT:
+                        memory_f32[(base >> 2) + at] = value
                     if validities[column] >= 0:
                         memory[validities[column] + at] = 1
-            elif operation == BINARY:
-                value, position = _number(source, position, end)
-                if position < 0:
-                    fault = -position
-                    break
-                if value < 0 or value > end - position:
-                    fault = np.int64(BAD_LENGTH)
-                    break
-                at = counts[column]
-                counts[column] = at + 1
-                bytes_before = used[column]
-                used[column] = bytes_before + value
-                if fills:
-                    to = contents[column] + bytes_before
-                    for index in range(value):
-                        memory[to + index] = source[position + index]
-                    memory_i32[(bases[column] >> 2) + at + 1] = bytes_before + value
-                    if validities[column] >= 0:
-                        memory[validities[column] + at] = 1
-                elif first and not _is_utf8(source, position, position + value):
-                    fault = np.int64(BAD_TEXT)
-                    break
-                position += value
             elif operation == UNION:
-                value, position = _number(source, position, end)
-                if position < 0:
-                    fault = -position
-                    break
                 if value < 0 or value >= second:
                     fault = np.int64(BAD_BRANCH)
                     break
@@ -248,30 +319,18 @@ def run(  # type: ignore[no-untyped-def]  # noqa: C901, PLR0917
                     break
             elif operation == JUMP:
                 address = first
-            elif operation == NULL:
-                counts[column] += 1
-            elif operation == NULL_BINARY:
+            elif operation in (NULL, NULL_BINARY):
                 at = counts[column]
                 counts[column] = at + 1
-                if fills:
+                if fills and operation == NULL_BINARY:
                     memory_i32[(bases[column] >> 2) + at + 1] = used[column]
-            elif operation == STRUCT:
-                at = counts[column]
-                counts[column] = at + 1
-                if fills and validities[column] >= 0:
-                    memory[validities[column] + at] = 1
             elif operation == LIST_BEGIN:
                 depth += 1
                 remaining[depth] = 0
             elif operation == LIST_NEXT:
                 if remaining[depth] > 0:
                     remaining[depth] -= 1
-                    continue
-                value, position = _number(source, position, end)
-                if position < 0:
-                    fault = -position
-                    break
-                if value == 0:
+                elif value == 0:
                     depth -= 1
                     address = first
                     if column >= 0:
@@ -281,153 +340,19 @@ def run(  # type: ignore[no-untyped-def]  # noqa: C901, PLR0917
                             memory_i32[(bases[column] >> 2) + at + 1] = used[column]
                             if validities[column] >= 0:
                                 memory[validities[column] + at] = 1
-                    continue
-                if value < 0:  # a block with its size
-                    value = -value
-                    _, position = _number(source, position, end)
-                    if position < 0:
-                        fault = -position
+                else:
+                    if value < 0:  # a block with its size
+                        value = -value
+                        _, position = _number(source, position, end)
+                        if position < 0:
+                            fault = -position
+                            break
+                    if value < 0 or (value > end - position if second else value > EMPTY_ITEMS_MAX):
+                        fault = np.int64(BAD_COUNT)
                         break
-                if value < 0 or (value > end - position if second else value > EMPTY_ITEMS_MAX):
-                    fault = np.int64(BAD_COUNT)
-                    break
-                remaining[depth] = value - 1
-                if column >= 0:
-                    used[column] += value
-            elif operation in (DOUBLE, FLOAT, FLOAT_TO_DOUBLE):
-                width = 8 if operation == DOUBLE else 4
-                if end - position < width:
-                    fault = np.int64(ENDS_EARLY)
-                    break
-                at = counts[column]
-                counts[column] = at + 1
-                if fills:
-                    value = _little_endian(source, position, width)
-                    if operation == DOUBLE:
-                        memory_i64[(bases[column] >> 3) + at] = value
-                    elif operation == FLOAT:
-                        memory_i32[(bases[column] >> 2) + at] = value
-                    else:
-                        float_bits[0] = value
-                        memory_f64[(bases[column] >> 3) + at] = as_float[0]
-                    if validities[column] >= 0:
-                        memory[validities[column] + at] = 1
-                position += width
-            elif operation == BOOLEAN:
-                if position >= end:
-                    fault = np.int64(ENDS_EARLY)
-                    break
-                value = np.int64(source[position])
-                position += 1
-                if value > 1:
-                    fault = np.int64(BAD_BOOLEAN)
-                    break
-                at = counts[column]
-                counts[column] = at + 1
-                if fills:
-                    memory[bases[column] + at] = value
-                    if validities[column] >= 0:
-                        memory[validities[column] + at] = 1
-            elif operation == ENUM:
-                value, position = _number(source, position, end)
-                if position < 0:
-                    fault = -position
-                    break
-                if value < 0 or value >= second or tables[first + value] < 0:
-                    fault = np.int64(BAD_SYMBOL)
-                    break
-                at = counts[column]
-                counts[column] = at + 1
-                if fills:
-                    memory_i32[(bases[column] >> 2) + at] = tables[first + value]
-                    if validities[column] >= 0:
-                        memory[validities[column] + at] = 1
-            elif operation == FIXED:
-                if end - position < first:
-                    fault = np.int64(ENDS_EARLY)
-                    break
-                at = counts[column]
-                counts[column] = at + 1
-                if fills:
-                    to = bases[column] + at * first
-                    for index in range(first):
-                        memory[to + index] = source[position + index]
-                    if validities[column] >= 0:
-                        memory[validities[column] + at] = 1
-                position += first
-            elif operation == DECIMAL:
-                value = first
-                if first == 0:
-                    value, position = _number(source, position, end)
-                    if position < 0:
-                        fault = -position
-                        break
-                if value < 0 or value > end - position:
-                    fault = np.int64(BAD_LENGTH)
-                    break
-                # Big-endian in Avro, little-endian in Arrow. More bytes than the width must only repeat the sign.
-                sign = 0xFF if value > 0 and source[position] >= 0x80 else 0
-                excess = value - second
-                for index in range(excess):
-                    if source[position + index] != sign:
-                        fault = np.int64(BAD_DECIMAL)
-                if excess > 0 and (source[position + excess] >= 0x80) != (sign == 0xFF):
-                    fault = np.int64(BAD_DECIMAL)
-                if fault != FINE:
-                    break
-                at = counts[column]
-                counts[column] = at + 1
-                if fills:
-                    to = bases[column] + at * second
-                    for index in range(second):
-                        if index < value:
-                            memory[to + index] = source[position + value - 1 - index]
-                        else:
-                            memory[to + index] = sign
-                    if validities[column] >= 0:
-                        memory[validities[column] + at] = 1
-                position += value
-            elif operation == UUID:
-                if end - position < 16:
-                    fault = np.int64(ENDS_EARLY)
-                    break
-                at = counts[column]
-                counts[column] = at + 1
-                bytes_before = used[column]
-                used[column] = bytes_before + 36
-                if fills:
-                    to = contents[column] + bytes_before
-                    for index in range(16):
-                        if index == 4 or index == 6 or index == 8 or index == 10:
-                            memory[to] = 45
-                            to += 1
-                        for shift in range(4, -1, -4):
-                            digit = (np.int64(source[position + index]) >> shift) & 15
-                            memory[to] = 48 + digit if digit < 10 else 87 + digit
-                            to += 1
-                    memory_i32[(bases[column] >> 2) + at + 1] = bytes_before + 36
-                    if validities[column] >= 0:
-                        memory[validities[column] + at] = 1
-                position += 16
-            elif operation == SKIP_VARINT:
-                value, position = _number(source, position, end)
-                if position < 0:
-                    fault = -position
-                    break
-            elif operation == SKIP_BINARY:
-                value, position = _number(source, position, end)
-                if position < 0:
-                    fault = -position
-                    break
-                if value < 0 or value > end - position:
-                    fault = np.int64(BAD_LENGTH)
-                    break
-                position += value
-            elif operation == SKIP:
-                if end - position < first:
-                    fault = np.int64(ENDS_EARLY)
-                    break
-                position += first
+                    remaining[depth] = value - 1
+                    if column >= 0:
+                        used[column] += value
             elif operation == DEFAULT_BEGIN:
                 saved_position, saved_end = position, end
                 source = defaults
@@ -435,10 +360,11 @@ def run(  # type: ignore[no-untyped-def]  # noqa: C901, PLR0917
             elif operation == DEFAULT_END:
                 source = data
                 position, end = saved_position, saved_end
-            else:
+            elif operation == END:
                 if position != end:
                     fault = np.int64(LEFT_OVER)
                 break
+            position += size
         if fault != FINE:
             faults[row] = fault
             addresses[row] = address - 1

@@ -62,6 +62,7 @@ _NUMBERS = {
     ("double", "double"): ops.DOUBLE,
     ("boolean", "boolean"): ops.BOOLEAN,
 }
+_SIZES = {"float": 4, "double": 8, "boolean": 1}
 _DECIMAL128_DIGITS = 38
 _NO_COLUMN = -1
 _COLUMNS_MAX = 10_000
@@ -378,8 +379,8 @@ class Compiler:
         kind, wanted, path = written["type"], column.avro, column.path
         number = column.number
         if (kind, column.kind) in _NUMBERS:
-            multiplier, divisor = _scaling(written, wanted)
-            self._emit(_NUMBERS[kind, column.kind], number, multiplier, divisor, path)
+            first, second = (_SIZES[kind], 0) if kind in _SIZES else _scaling(written, wanted)
+            self._emit(_NUMBERS[kind, column.kind], number, first, second, path)
         elif column.kind == "null" and kind == "null":
             self._emit(ops.NULL, number, path=path)
         elif kind == "enum" and column.kind == "enum":
@@ -387,7 +388,8 @@ class Compiler:
         elif pa.types.is_decimal(column.type) and kind in ("bytes", "fixed"):
             if written.get("logicalType") == "decimal" and written.get("scale", 0) != wanted.get("scale", 0):
                 raise Unreadable(f"{path}: the scale {written.get('scale', 0)} is not {wanted.get('scale', 0)}")
-            self._emit(ops.DECIMAL, number, written.get("size", 0), column.width, path)
+            operation = ops.FIXED_DECIMAL if kind == "fixed" else ops.DECIMAL
+            self._emit(operation, number, written.get("size", 0), column.width, path)
         elif kind == "fixed" and column.kind == "fixed" and written["size"] == wanted["size"]:
             operation = ops.UUID if column.offsets else ops.FIXED
             self._emit(operation, number, written["size"], path=path)
@@ -418,11 +420,11 @@ class Compiler:
             return
         kind = written["type"]
         if kind in ("int", "long", "enum"):
-            self._emit(ops.SKIP_VARINT, path=path)
+            self._emit(ops.SKIP_NUMBER, path=path)
         elif kind in ("string", "bytes"):
             self._emit(ops.SKIP_BINARY, path=path)
         elif kind in ("float", "double", "boolean", "fixed"):
-            self._emit(ops.SKIP, first={"float": 4, "double": 8, "boolean": 1}.get(kind) or written["size"], path=path)
+            self._emit(ops.SKIP, first=_SIZES.get(kind) or written["size"], path=path)
         elif kind in ("record", "error"):
             if written["name"] in above:
                 raise Unreadable(f"{path}: {written['name']} contains itself, and cannot be skipped")
