@@ -32,6 +32,7 @@ _HOMES = {
     "Producer": "client.librdkafka.producer",
     "Protobuf": "serializers",
     "Record": "client.librdkafka.record",
+    "Registry": "client.registry",
     "ResourceType": "client.wire.admin",
     "Sent": "client.librdkafka.delivery",
     "String": "serializers",

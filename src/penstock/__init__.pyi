@@ -11,6 +11,7 @@ from penstock.client.librdkafka.partitioners import partition_of as partition_of
 from penstock.client.librdkafka.producer import Producer as Producer
 from penstock.client.librdkafka.record import Batch as Batch
 from penstock.client.librdkafka.record import Record as Record
+from penstock.client.registry import Registry as Registry
 from penstock.client.wire.admin import Acl as Acl
 from penstock.client.wire.admin import AclFilter as AclFilter
 from penstock.client.wire.admin import Admin as Admin

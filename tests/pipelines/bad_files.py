@@ -216,7 +216,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
             "5:53: error: an Avro schema is JSON: Expecting property name enclosed in double quotes",
             "6:55: error: missing.avsc: No such file or directory",
             '7:36: error: string has no schema; did you mean "format: json"?',
-            '8:30: error: "evolution" is for json, not string',
+            '8:30: error: "evolution" is for json, and avro with a registry, not string',
             '8:54: error: "soon" is not earliest, latest, or JSON such as {"orders": {"0": 23}}',
             '9:18: error: "a/b" cannot be a topic: letters, digits, ".", "_" and "-" only, at most 249',
         ],

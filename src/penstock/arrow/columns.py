@@ -5,7 +5,7 @@ Decoding has two steps: one kernel finds where keys and values are (spans), anot
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,12 +37,15 @@ _MILLISECONDS_MAX = (2**63 - 1) // _MICROSECONDS
 class Columns:
     """The requested columns, and how keys and values are decoded."""
 
-    def __init__(self, names: Iterable[str] | None, key: Any, value: Any) -> None:
+    def __init__(self, names: Iterable[str] | None, key: Any, value: Any, topics: Sequence[str] = ()) -> None:
         self.names = list(DEFAULT_COLUMNS if names is None else [names] if isinstance(names, str) else names)
         unknown = [name for name in self.names if name not in TYPES]
         if unknown or not self.names or len(set(self.names)) < len(self.names):
             raise BadColumn(f"columns={self.names}: name some of {', '.join(TYPES)}, each once")
-        self._decoders: dict[str, Decoder] = {"key": decoder_of(key, "key"), "value": decoder_of(value, "value")}
+        self._decoders: dict[str, Decoder] = {
+            "key": decoder_of(key, "key", topics),
+            "value": decoder_of(value, "value", topics),
+        }
         self._learned: dict[str, Any] = {}
 
     @property
@@ -80,7 +83,10 @@ class Columns:
         decoder = self._decoders[name]
         column = spans.keys if name == "key" else spans.values
         try:
-            array = decoder.decode(spans.buffer, column, partition.topic)
+            if hasattr(decoder, "decode_spans"):
+                array = decoder.decode_spans(spans)
+            else:
+                array = decoder.decode(spans.buffer, column, partition.topic)
         except BadRow as bad:
             raise BadValue(name, partition, int(spans.offsets[bad.row]), str(bad)) from bad.__cause__
         if decoder.type is None and isinstance(decoder, Deserialized):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,7 +20,8 @@ from penstock.arrow.errors import BadColumn
 from penstock.records.columnar import Bytes as ByteArray
 from penstock.records.columnar import Ints, SpanColumn
 from penstock.records.columnar_decoding import gather, gather_fixed
-from penstock.serializers import Bytes, Context, Float32, Float64, Int32, Int64, Serde, String
+from penstock.serializers import Avro, Bytes, Context, Float32, Float64, Int32, Int64, String
+from penstock.serializers.base import is_plain
 
 _NUMBERS = (pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64())
 _TYPES_OF_SERDES = {
@@ -52,7 +53,7 @@ class Decoder(Protocol):
         """An Arrow array of the spans; BadRow for one that does not fit."""
 
 
-def decoder_of(what: Any, column: str) -> Decoder:
+def decoder_of(what: Any, column: str, topics: Sequence[str] = ()) -> Decoder:
     """`what` is None (bytes as they are), an Arrow type or its name, a deserializer, or (deserializer, Arrow type)."""
     if what is None:
         return Plain(pa.binary())
@@ -65,6 +66,10 @@ def decoder_of(what: Any, column: str) -> Decoder:
         return _decoder_of_type(what, column)
     if type(what) in _TYPES_OF_SERDES:
         return _decoder_of_type(_TYPES_OF_SERDES[type(what)], column)
+    if isinstance(what, Avro) and what.framing is not None:
+        from penstock.arrow.registry import RegisteredAvro  # its kernel is loaded where it is needed
+
+        return RegisteredAvro(what, topics, is_key=column == "key")
     if isinstance(what, tuple) and len(what) == 2 and isinstance(what[1], pa.DataType):
         return Deserialized(_deserializer(what[0], column), what[1])
     return Deserialized(_deserializer(what, column), None)
@@ -85,7 +90,7 @@ def _decoder_of_type(wanted: Any, column: str) -> Decoder:
 
 def _deserializer(given: Any, column: str) -> Deserialize:
     """A deserializer of `penstock.serializers`, or any function of bytes."""
-    if isinstance(given, Serde):
+    if is_plain(given):
         return lambda data, topic: given.decode(data)
     if hasattr(given, "deserialize"):
         return lambda data, topic: given.deserialize(data, Context(topic, column == "key"))

@@ -125,6 +125,7 @@ def scan(
     partitions       only these: numbers, or TopicPartition if there are several topics.
     key, value       how to decode them: an Arrow type or its name (binary; string; int16 to float64, big-endian as
                      Java's serializers write them; a struct, from JSON), a deserializer, or (deserializer, type).
+                     Avro(registry=...) makes a struct of each record, by the id of its schema.
     isolation        "read_committed" omits records of transactions that are open or were aborted;
                      "read_uncommitted" does not.
     on_data_loss     "fail" if requested records are gone, or "skip" to the first that exists.
@@ -137,7 +138,7 @@ def scan(
     names = [topics] if isinstance(topics, str) else list(topics)
     if not names:
         raise BadBounds("no topic is given")
-    wanted = Columns(columns, key, value)
+    wanted = Columns(columns, key, value, names)
     if isolation not in ISOLATION_LEVELS:
         raise BadSetting(f"isolation={isolation!r} is not one of {', '.join(ISOLATION_LEVELS)}")
     if on_data_loss not in ("fail", "skip"):

@@ -2,8 +2,8 @@
 
 A `Serializer` makes bytes, a `Deserializer` reads them. Both get a `Context` that says where the bytes go or come from,
 so that a serializer that uses a schema registry, or keeps a schema id in a header, needs no other interface. The
-formats of this package do not depend on the context: they are `Serde`s, one object for both directions, and the clients
-call their `encode` and `decode` directly.
+formats of this package are `Serde`s, one object for both directions. Without a registry they do not depend on the
+context, and the clients call their `encode` and `decode` directly.
 
 Null has no format. With every serializer here, `None` is Kafka's null (on a compacted topic: "delete this key"), and
 null is read as `None`.
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeGuard, TypeVar
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -49,6 +49,8 @@ class Serde(Generic[T]):
     decode: Callable[[bytes], T]
     as_is: ClassVar[bool] = False
     """Whether values are the bytes themselves, so that no call is needed."""
+    needs_context: bool = False
+    """Whether the bytes depend on the topic or the headers, as with a schema registry: see `Context`."""
 
     def serialize(self, value: T, context: Context, /) -> bytes | None:
         return None if value is None else self.encode(value)
@@ -58,6 +60,11 @@ class Serde(Generic[T]):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
+
+
+def is_plain(serializer: object) -> TypeGuard[Serde[Any]]:
+    """Whether clients may call `encode` and `decode` directly."""
+    return isinstance(serializer, Serde) and not serializer.needs_context
 
 
 class MissingPackage(ImportError):

@@ -15,7 +15,7 @@ from penstock.client.errors import Undeserializable
 from penstock.client.librdkafka.dead_letters import DeadLetterOffice
 from penstock.client.librdkafka.record import KEY, VALUE, Batch, Record, headers_of
 from penstock.client.librdkafka.types import K, V
-from penstock.serializers.base import Context, Deserializer, Serde
+from penstock.serializers.base import Context, Deserializer, is_plain
 from penstock.serializers.plain import Bytes
 
 Decode = Callable[[bytes], Any]
@@ -29,7 +29,7 @@ class Decoding(Generic[K, V]):
         on_error: Literal["raise", "skip"] | DeadLetterOffice,
     ) -> None:
         self._deserializers: tuple[Deserializer[Any], Deserializer[Any]] = (key or Bytes(), value or Bytes())
-        self._in_one_go = all(isinstance(each, Serde) for each in self._deserializers)
+        self._in_one_go = all(is_plain(each) for each in self._deserializers)
         self._decode_key, self._decode_value = (_decoder(each) for each in self._deserializers)
         self._on_error = on_error
         self.skipped = 0
@@ -66,7 +66,7 @@ class Decoding(Generic[K, V]):
             self._deserializers, (message.key(), message.value()), (True, False), strict=True
         ):
             try:
-                if isinstance(deserializer, Serde):
+                if is_plain(deserializer):
                     fields.append(None if data is None else deserializer.decode(data))
                 else:
                     context = Context(str(message.topic()), is_key, headers_of(message))
@@ -100,7 +100,7 @@ def _problem(message: Message, reader: object, data: bytes | None, is_key: bool,
 
 
 def _decoder(deserializer: Deserializer[Any]) -> Decode | None:
-    return deserializer.decode if isinstance(deserializer, Serde) and not deserializer.as_is else None
+    return deserializer.decode if is_plain(deserializer) and not deserializer.as_is else None
 
 
 def _decoded(decode: Decode | None, data: Iterable[bytes | None]) -> list[Any] | None:

@@ -33,7 +33,7 @@ from penstock.client.librdkafka.library import Trouble, ask_partitions, checked,
 from penstock.client.librdkafka.partitioners import Partitioner, SpreadName
 from penstock.client.librdkafka.producer_transaction import Transactions
 from penstock.client.librdkafka.types import K, V
-from penstock.serializers.base import Context, HeaderPairs, Serde, Serializer
+from penstock.serializers.base import Context, HeaderPairs, Serializer, is_plain
 from penstock.serializers.plain import Bytes
 
 logger = logging.getLogger("penstock.client")
@@ -104,7 +104,7 @@ class ProducerBase(Generic[K, V]):
         if not callable(partitioner) and partitioner not in ("round_robin", "sticky"):
             raise BadSetting(f"partitioner is round_robin, sticky or a function, not {partitioner!r}")
         self._sticky = partitioner == "sticky"
-        self._in_context = not all(isinstance(each, Serde) for each in self._serializers)
+        self._in_context = not all(is_plain(each) for each in self._serializers)
         self._plain = self._partitioner is None and all(getattr(each, "as_is", False) for each in self._serializers)
         self.transactional_id = transactional_id
         seconds = delivery_timeout or (120.0 if transactional_id is None else 60.0)
@@ -311,7 +311,7 @@ def unserializable(topic: str, value: object, serializer: object, is_key: bool, 
 
 def _encoder(serializer: Serializer[Any]) -> Encode | None:
     """Return the `encode` function of a Serde; None if there is nothing to encode, or it is not a Serde."""
-    return serializer.encode if isinstance(serializer, Serde) and not serializer.as_is else None
+    return serializer.encode if is_plain(serializer) and not serializer.as_is else None
 
 
 def _pairs(headers: Headers | None) -> HeaderPairs:

@@ -141,8 +141,15 @@ class _Check:
             except re.error as error:
                 yield Finding(f"not a regular expression: {error}", (*path, "topic_pattern"), error.pos)
         yield from self._schema(source.value, (*path, "value"))
-        if source.evolution != "ignore" and source.value.format != "json":
-            yield Finding(f'"evolution" is for json, not {source.value.format}', (*path, "evolution"))
+        evolves = source.value.format == "json" or (source.value.format == "avro" and bool(source.value.registry))
+        if source.evolution != "ignore" and not evolves:
+            message = f'"evolution" is for json, and avro with a registry, not {source.value.format}'
+            yield Finding(message, (*path, "evolution"))
+        elif (
+            source.evolution == "add-columns" and source.value.registry and not schemas.registered_columns(source.value)
+        ) and source.value.format == "avro":
+            message = "the registry says which columns there are; remove the schema, or add-columns"
+            yield Finding(message, (*path, "evolution"))
         yield from _offsets(source.starting_offsets, (*path, "starting_offsets"))
         if source.bootstrap:
             yield from _bootstrap(source.bootstrap, (*path, "bootstrap"))

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
 
-from penstock.pipelines.spec import schemas
+from penstock.pipelines.spec import registries, schemas
 from penstock.pipelines.spec.model import Decoding, Encoding
+from penstock.serializers.registered import PREFIX, write_indexes
 
 _ERROR_CHARACTERS_MAX = 300
 
@@ -42,7 +43,38 @@ def codec(coding: Decoding | Encoding, directory: str) -> Codec:
         schemas.avro_schema(coding, directory)
         return AvroCodec(schemas.text(coding, directory))
     descriptor = schemas.protobuf_descriptor(coding, directory)
-    return ProtobufCodec(_descriptor_set(descriptor), coding.message)
+    return ProtobufCodec(_descriptor_set(descriptor), descriptor.full_name)
+
+
+def writing_codec(coding: Encoding, directory: str) -> Codec:
+    """The same for a sink: with a registry, the schema is registered, and each value starts with its id."""
+    plain = codec(coding, directory)
+    return Framed(plain, prefix(coding, directory)) if coding.registry else plain
+
+
+def prefix(coding: Encoding, directory: str) -> bytes:
+    """What every value of a sink starts with."""
+    message = schemas.protobuf_descriptor(coding, directory) if coding.format == "protobuf" else None
+    text = schemas.text(coding, directory) if coding.format == "avro" else ""
+    schema_id, indexes = registries.place(coding, text, message)
+    return PREFIX.pack(0, schema_id) + (write_indexes(indexes) if indexes else b"")
+
+
+@dataclass(frozen=True)
+class Framed:
+    """Values that start with a schema id. To read one, see `engine.registered`."""
+
+    codec: Codec
+    prefix: bytes
+
+    def spark_type(self) -> str:
+        return self.codec.spark_type()
+
+    def decode(self, data: bytes | None) -> tuple[Any, str | None]:
+        return self.codec.decode(data if data is None else data.removeprefix(self.prefix))
+
+    def encode(self, row: Any) -> bytes:
+        return self.prefix + self.codec.encode(row)
 
 
 @dataclass(frozen=True)

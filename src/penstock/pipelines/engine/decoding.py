@@ -3,7 +3,7 @@
 A record that does not decode has an error in the column `__error`, and NULL in all others; other modules decide what
 happens to it. An error is a struct: the reason, the fields that it is about, and its kind, of which there are few, so
 that metrics can count by it. Spark reads JSON; `codecs` reads Avro and Protobuf, in Python, because Spark's own readers
-are not in its PyPI package.
+are not in its PyPI package. Values with schema ids of a registry are read by `registered`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from penstock.pipelines.engine import registered
 from penstock.pipelines.spec import schemas, sql
 from penstock.pipelines.spec.model import Decoding, TopicSource
 from penstock.pipelines.spec.secrets import plain
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 ERROR = "__error"
-_VALUE, _CORRUPT = "__value", "__corrupt"
+_VALUE, _CORRUPT, _FRAMED = "__value", "__corrupt", "__framed"
 _NOT_JSON = "not JSON"
 _OTHER_JSON = "JSON that does not fit the schema"
 _NULL = "null in a column that is NOT NULL"
@@ -33,9 +34,12 @@ _ERROR_TYPE = "struct<reason:string,field:string,kind:string>"
 
 def kinds_of_errors(source: TopicSource) -> tuple[str, ...]:
     """The kinds of errors that its records may have."""
+    of_registry = registered.KINDS if source.value.registry else ()
     if source.value.format == "json":
-        return (_NOT_JSON, _OTHER_JSON, _NULL, _UNKNOWN_FIELDS)
-    return (_other_format(source.value),) if source.value.format in ("avro", "protobuf") else ()
+        return (_NOT_JSON, _OTHER_JSON, _NULL, _UNKNOWN_FIELDS, *of_registry)
+    if source.value.format == "avro" and source.value.registry:
+        return (_other_format(source.value), _UNKNOWN_FIELDS, *of_registry)
+    return (_other_format(source.value), *of_registry) if source.value.format in ("avro", "protobuf") else ()
 
 
 def decoded(raw: DataFrame, source: TopicSource, directory: str) -> DataFrame:
@@ -54,13 +58,25 @@ def decoded(raw: DataFrame, source: TopicSource, directory: str) -> DataFrame:
         return raw.select(value.alias("value"), *metadata)
     if coding.format == "json":
         columns = schemas.json_columns(coding, directory)
-        parsed = raw.select(_json(coding, directory), *metadata, f.col("value").cast("string").alias("__text"))
+        text = f.col("value").cast("string")
+        if coding.registry:
+            raw = raw.withColumn(_FRAMED, registered.decoder(source, directory)(f.col("value")))
+            text = f.col(f"{_FRAMED}.value")
+            metadata.append(f.col(_FRAMED))
+        parsed = raw.select(_json(coding, directory, text), *metadata, text.alias("__text"))
         error = _json_error(source, columns, directory)
+        if coding.registry:
+            error = f.when(f.col(f"{_FRAMED}.error").isNotNull(), _registry_error(_FRAMED)).otherwise(error)
         values = [f.col(f"{_VALUE}.`{name}`").alias(name) for name in columns]
     else:
-        parsed = raw.select(_by_codec(coding, directory), *metadata)
         told = f.col(f"{_VALUE}.error")
-        error = f.when(told.isNotNull(), _error(told, None, _other_format(coding)))
+        if coding.registry:
+            decode = registered.decoder(source, directory)
+            parsed = raw.select(decode(f.col("value")).alias(_VALUE), *metadata)
+            error = f.when(told.isNotNull(), _registry_error(_VALUE))
+        else:
+            parsed = raw.select(_by_codec(coding, directory), *metadata)
+            error = f.when(told.isNotNull(), _error(told, None, _other_format(coding)))
         values = [
             f.col(f"{_VALUE}.value.`{name}`").alias(name) for name in schemas.columns_of_values(coding, directory)
         ]
@@ -68,12 +84,12 @@ def decoded(raw: DataFrame, source: TopicSource, directory: str) -> DataFrame:
     return parsed.select(*values, *kept, error.alias(ERROR))
 
 
-def _json(coding: Decoding, directory: str) -> Column:
+def _json(coding: Decoding, directory: str, text: Column) -> Column:
     from pyspark.sql import functions as f
 
     ddl = schemas.text(coding, directory).strip().rstrip(",")
     options = {"mode": "PERMISSIVE", **plain(coding.options), "columnNameOfCorruptRecord": _CORRUPT}
-    return f.from_json(f.col("value").cast("string"), f"{ddl}, {_CORRUPT} STRING", options).alias(_VALUE)
+    return f.from_json(text, f"{ddl}, {_CORRUPT} STRING", options).alias(_VALUE)
 
 
 def _json_error(source: TopicSource, columns: dict[str, bool], directory: str) -> Column:
@@ -133,6 +149,16 @@ def _error(reason: Column, field: Column | None, kind: str = _OTHER_JSON) -> Col
 
     name = f.lit(None) if field is None else field
     return f.struct(reason.alias("reason"), name.alias("field"), f.lit(kind).alias("kind")).cast(_ERROR_TYPE)
+
+
+def _registry_error(framed: str) -> Column:
+    """The error of a value that was read by its schema id."""
+    from pyspark.sql import functions as f
+
+    error = f.struct(
+        f.col(f"{framed}.error").alias("reason"), f.lit(None).alias("field"), f.col(f"{framed}.kind").alias("kind")
+    )
+    return error.cast(_ERROR_TYPE)
 
 
 def _other_format(coding: Decoding) -> str:

@@ -42,8 +42,8 @@ def records(frame: DataFrame, sink: TopicSink, directory: str) -> DataFrame:
         f.lit(None).cast("string").alias(KIND),
     ]
     if sink.value.format not in ("avro", "protobuf"):
-        return frame.select(*parts, _value(frame, sink).alias("value")).select(*RECORD, *MEASURED)
-    encode = _encoder(codecs.codec(sink.value, directory))
+        return frame.select(*parts, _value(frame, sink, directory).alias("value")).select(*RECORD, *MEASURED)
+    encode = _encoder(codecs.writing_codec(sink.value, directory))
     return frame.select(*parts, _row(frame).alias("row")).select(
         "topic", "key", encode("row").alias("value"), "headers", *MEASURED
     )
@@ -91,13 +91,14 @@ def columns_written(frame: DataFrame) -> list[str]:
     return [name for name in frame.columns if name not in METADATA_COLUMNS and name != SOURCE_ROW]
 
 
-def _value(frame: DataFrame, sink: TopicSink) -> Column:
+def _value(frame: DataFrame, sink: TopicSink, directory: str) -> Column:
     from pyspark.sql import functions as f
 
     coding = sink.value
     if coding.format in ("string", "bytes"):
         return f.expr(coding.column).cast("string" if coding.format == "string" else "binary").cast("binary")
-    return f.to_json(_row(frame), {"ignoreNullFields": "false"}).cast("binary")
+    text = f.to_json(_row(frame), {"ignoreNullFields": "false"}).cast("binary")
+    return f.concat(f.lit(codecs.prefix(coding, directory)), text) if coding.registry else text
 
 
 def _row(frame: DataFrame) -> Column:

@@ -24,6 +24,7 @@ from penstock.pipelines.sinks.hadoop_files import Files
 from penstock.pipelines.spec import schemas
 from penstock.pipelines.spec.model import METADATA_COLUMNS, TopicSource
 from penstock.pipelines.spec.sql import SOURCE_ROW
+from penstock.serializers.registered import PREFIX
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -132,9 +133,27 @@ def _unknown(batch: DataFrame, source: TopicSource, known: list[str], directory:
         return fits & f.call_function("get_json_object", f.col("text"), f.concat(f.lit("$."), name)).isNotNull()
 
     rows = decoded(batch, source, directory).filter(f.col(ERROR).isNull())
-    texts = rows.select(f.col(f"{SOURCE_ROW}.value").cast("string").alias("text"))
+    value = f.col(f"{SOURCE_ROW}.value")
+    if source.value.registry:
+        value = f.substring(value, PREFIX.size + 1, 2**31 - 1)
+    texts = rows.select(value.cast("string").alias("text"))
     wanted = texts.filter(f.exists(f.expr("json_object_keys(text)"), is_more))
     return [row["text"] for row in wanted.limit(_SAMPLE_ROWS).collect()]
+
+
+class RegisteredColumns:
+    """The same for Avro with a registry: the columns of the latest version.
+
+    It is asked for every batch, after the batch is known: a schema is registered before the first record that has it.
+    Nothing is stored, as the registry keeps the versions.
+    """
+
+    def __init__(self, source: TopicSource) -> None:
+        self._declared = source
+
+    def source_for(self, batch: DataFrame) -> TopicSource:
+        value = self._declared.value
+        return replace(self._declared, value=replace(value, schema=schemas.registered_text(value, newest=True)))
 
 
 class CheckpointNotes:

@@ -29,7 +29,15 @@ from penstock.pipelines.engine.one_scan import OUTPUT, NotOnePlan
 from penstock.pipelines.engine.prepared import Prepared, prepare
 from penstock.pipelines.engine.query_input import Sources, query_input
 from penstock.pipelines.spec.loading import Loaded
-from penstock.pipelines.spec.model import FormatSource, Pipeline, PipelineTest, Source, TopicSink, TopicSource
+from penstock.pipelines.spec.model import (
+    Encoding,
+    FormatSource,
+    Pipeline,
+    PipelineTest,
+    Source,
+    TopicSink,
+    TopicSource,
+)
 from penstock.pipelines.spec.problems import PipelineFailed
 from penstock.spark.runtime.defaults import uses_rocksdb
 
@@ -296,11 +304,22 @@ def _value(source: TopicSource, value: Any, directory: str) -> bytes | None:
     """Text is used as it is, poison included; a mapping is encoded in the format that the source decodes."""
     if value is None or isinstance(value, str):
         return _as_bytes(value)
-    if source.value.format in ("avro", "protobuf"):
+    coding = source.value
+    # With a registry, a record has the schema that is registered, whatever the source reads it with.
+    written = Encoding(
+        format=coding.format,
+        schema="" if coding.registry else coding.schema,
+        schema_file="" if coding.registry else coding.schema_file,
+        message=coding.message,
+        registry=coding.registry,
+        subject=coding.subject,
+        registry_options=coding.registry_options,
+    )
+    if coding.format in ("avro", "protobuf"):
         from pyspark.sql import Row
 
-        return codecs.codec(source.value, directory).encode(Row(**value))
-    return json.dumps(value).encode()
+        return codecs.writing_codec(written, directory).encode(Row(**value))
+    return (codecs.prefix(written, directory) if coding.registry else b"") + json.dumps(value).encode()
 
 
 def _as_bytes(value: Any) -> bytes | None:

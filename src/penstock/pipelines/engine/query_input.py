@@ -8,7 +8,7 @@ from penstock.pipelines.check.analysis import Analysis
 from penstock.pipelines.check.query_plan import QueryPlan
 from penstock.pipelines.check.routes import uses_headers
 from penstock.pipelines.engine.checkpoints import checkpoint_of
-from penstock.pipelines.engine.evolution import CheckpointNotes, Evolution, Notes
+from penstock.pipelines.engine.evolution import CheckpointNotes, Evolution, Notes, RegisteredColumns
 from penstock.pipelines.engine.tables import Tables, read_table
 from penstock.pipelines.sinks.hadoop_files import Files
 from penstock.pipelines.spec.model import FormatSource, Pipeline, Source, TopicSource
@@ -26,7 +26,7 @@ class Sources:
         self._pipeline = pipeline
         self._directory = directory
         self._bootstrap = bootstrap
-        self._evolutions: dict[str, Evolution] = {}
+        self._evolutions: dict[str, Evolution | RegisteredColumns] = {}
 
     def stream(self, session: SparkSession, name: str, *, headers: bool = True) -> DataFrame:
         """Without `headers`, that column of a topic's records is NULL, and they are not read."""
@@ -51,7 +51,10 @@ class Sources:
         if not isinstance(source, TopicSource) or source.evolution != "add-columns":
             return source
         if name not in self._evolutions:
-            self._evolutions[name] = Evolution(source, self._directory, self._notes(name, batch.sparkSession))
+            if source.value.format == "avro":
+                self._evolutions[name] = RegisteredColumns(source)
+            else:
+                self._evolutions[name] = Evolution(source, self._directory, self._notes(name, batch.sparkSession))
         return self._evolutions[name].source_for(batch)
 
     def _notes(self, name: str, session: SparkSession) -> Notes:

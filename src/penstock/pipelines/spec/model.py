@@ -15,7 +15,7 @@ have the same names, except for `source`, which is `from` in files.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 from penstock.client.access import with_settings
@@ -58,8 +58,16 @@ class Decoding:
     """The same in a file beside this one; for protobuf: a descriptor set, of `protoc --descriptor_set_out`."""
     message: str = ""
     """For protobuf: the full name of the message, `shop.Order`."""
+    registry: str = ""
+    """For json, avro and protobuf: the address of a schema registry, or `"@prod"` with `schema.registry.url`. Each
+    record names the schema it was written with. Columns are those of the subject's latest version, unless there is a
+    schema here."""
+    subject: str = ""
+    """With a registry: default, the first topic's name and `-value`."""
     options: Options = field(default_factory=dict)
     """For json: options of Spark's reader, such as `timestampFormat`."""
+    registry_options: Options = field(default_factory=dict)
+    """Of the registry: `basic.auth.user.info: ${secret:env:NAME}`, `ssl.ca.location`, ..."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,8 +114,9 @@ class TopicSource:
     on_error: Literal["drop", "dead-letter", "fail"] = "dead-letter"
     """What becomes of a record that does not decode."""
     evolution: Literal["ignore", "fail", "dead-letter", "add-columns"] = "ignore"
-    """For json: what becomes of records with fields that the schema lacks. `add-columns` makes columns of them, with
-    the types of their first values, for steps without state and sinks."""
+    """For json, and avro with a registry: what becomes of records with fields that the schema lacks. `add-columns`
+    makes columns of them, for steps without state and sinks: of json with the types of their first values, of avro
+    those of the latest version."""
     starting_offsets: str = "earliest"
     """Where the first run begins: `earliest`, `latest`, or JSON as for Spark's Kafka source. Later runs go on."""
     max_records: int | None = None
@@ -119,6 +128,10 @@ class TopicSource:
     """Of another cluster than the pipeline's."""
     options: Options = field(default_factory=dict)
     """Anything else that the source takes: `minPartitions`, `kafka.security.protocol`, ..."""
+
+    def __post_init__(self) -> None:
+        if self.value.registry and not self.value.subject and self.topic:
+            object.__setattr__(self, "value", replace(self.value, subject=f"{self.topic[0]}-value"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +190,14 @@ class Encoding:
     schema: str = ""
     schema_file: str = ""
     message: str = ""
+    registry: str = ""
+    """For json, avro and protobuf: records start with the id of their schema in this registry, as Confluent's
+    serializers write them. A schema here is registered when the pipeline starts; without one the subject's latest
+    version is used."""
+    subject: str = ""
+    """With a registry: default, the topic's name and `-value`."""
+    registry_options: Options = field(default_factory=dict)
+    """Of the registry: `basic.auth.user.info: ${secret:env:NAME}`, `ssl.ca.location`, ..."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,6 +219,10 @@ class TopicSink:
     """Their values in SQL."""
     delivery: Literal["exactly-once", "at-least-once"] = "exactly-once"
     options: Options = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.value.registry and not self.value.subject and self.topic:
+            object.__setattr__(self, "value", replace(self.value, subject=f"{self.topic}-value"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

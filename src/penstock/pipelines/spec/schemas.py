@@ -7,7 +7,8 @@ import os
 from functools import cache
 from typing import Any
 
-from penstock.pipelines.spec import sql
+from penstock.client.errors import ClientError
+from penstock.pipelines.spec import registries, sql
 from penstock.pipelines.spec.model import Decoding, Encoding, Source, TopicSource
 from penstock.pipelines.spec.problems import nearest
 
@@ -32,7 +33,7 @@ def columns_of_values(coding: Decoding, directory: str) -> tuple[str, ...]:
     if coding.format in ("bytes", "string"):
         return ("value",)
     if coding.format == "json":
-        return tuple(_ddl(text(coding, directory), "schema" if coding.schema else "schema_file"))
+        return tuple(json_columns(coding, directory))
     if coding.format == "avro":
         return tuple(each["name"] for each in avro_schema(coding, directory)["fields"])
     return tuple(each.name for each in protobuf_descriptor(coding, directory).fields)
@@ -60,6 +61,8 @@ def text(coding: Decoding | Encoding, directory: str) -> str:
         raise SchemaInvalid('"schema" and "schema_file" say the same; keep one', "schema_file")
     if coding.schema:
         return coding.schema
+    if not coding.schema_file and coding.registry:
+        return registered_text(coding)
     if not coding.schema_file:
         raise SchemaInvalid(f'{coding.format} needs a "schema", or a "schema_file" beside this file', "")
     return _file(coding, directory).decode("utf-8")
@@ -67,14 +70,36 @@ def text(coding: Decoding | Encoding, directory: str) -> str:
 
 def avro_schema(coding: Decoding | Encoding, directory: str) -> dict[str, Any]:
     """Parsed, of a record."""
-    where = "schema" if coding.schema else "schema_file"
+    where = "schema" if coding.schema else "schema_file" if coding.schema_file or not coding.registry else "subject"
     parsed = _avro(text(coding, directory), where)
     if parsed.get("type") != "record":
         raise SchemaInvalid("the schema must be of a record, so that its fields can be columns", where)
     return parsed
 
 
+def registered_text(coding: Decoding | Encoding, *, newest: bool = False) -> str:
+    """The schema of the subject's latest version, in the terms of its format: for json, columns as DDL.
+
+    It is asked once, so that a query keeps its columns; `newest` asks again.
+    """
+    try:
+        return registries.text(coding, newest=newest)
+    except (registries.RegistryError, ClientError, ValueError) as error:
+        where = "registry" if isinstance(error, registries.RegistryError) and not error.status else "subject"
+        raise SchemaInvalid(str(error), where) from None
+
+
+def registered_columns(coding: Decoding | Encoding) -> bool:
+    """Whether the registry determines the columns."""
+    return bool(coding.registry and not coding.schema and not coding.schema_file)
+
+
 def protobuf_descriptor(coding: Decoding | Encoding, directory: str) -> Any:
+    if registered_columns(coding):
+        try:
+            return registries.descriptor(coding)
+        except (registries.RegistryError, ClientError, ValueError, KeyError) as error:
+            raise SchemaInvalid(str(error), "subject") from None
     if coding.schema:
         raise SchemaInvalid('protobuf needs a "schema_file", made by protoc --descriptor_set_out', "schema")
     if not coding.schema_file or not coding.message:
@@ -86,6 +111,7 @@ def check(coding: Decoding | Encoding, directory: str) -> None:
     """SchemaInvalid if it cannot be used."""
     if coding.format in ("bytes", "string", "json") and coding.message:
         raise SchemaInvalid('"message" is for protobuf', "message")
+    _check_registry(coding)
     if isinstance(coding, Decoding):
         if coding.format in ("bytes", "string"):
             for name in ("schema", "schema_file"):
@@ -96,6 +122,21 @@ def check(coding: Decoding | Encoding, directory: str) -> None:
         avro_schema(coding, directory)
     elif coding.format == "protobuf":
         protobuf_descriptor(coding, directory)
+    elif coding.registry:
+        registered_text(coding)
+
+
+def _check_registry(coding: Decoding | Encoding) -> None:
+    if not coding.registry:
+        for name in ("subject", "registry_options"):
+            if getattr(coding, name):
+                raise SchemaInvalid(f'"{name}" is for a registry; say "registry: http://..."', name)
+    elif coding.format in ("bytes", "string"):
+        raise SchemaInvalid(f"{coding.format} has no schema; a registry is for json, avro and protobuf", "registry")
+    elif not coding.subject:
+        raise SchemaInvalid('which topic is not known, so a registry needs a "subject"', "")
+    elif isinstance(coding, Encoding) and coding.format == "json" and (coding.schema or coding.schema_file):
+        raise SchemaInvalid("json is written with the registered schema of the subject; register it there", "schema")
 
 
 def _file(coding: Decoding | Encoding, directory: str) -> bytes:
