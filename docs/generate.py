@@ -127,17 +127,12 @@ WITHOUT_MESSAGES = (
         "delegation tokens",
         "CreateDelegationToken, RenewDelegationToken, ExpireDelegationToken, DescribeDelegationToken",
     ),
-    (
-        "share groups",
-        "ShareGroupHeartbeat, ShareGroupDescribe, ShareFetch, ShareAcknowledge, DescribeShareGroupOffsets, "
-        "AlterShareGroupOffsets, DeleteShareGroupOffsets, InitializeShareGroupState, ReadShareGroupState, "
-        "WriteShareGroupState, DeleteShareGroupState, ReadShareGroupStateSummary",
-    ),
     ("streams groups", "StreamsGroupHeartbeat, StreamsGroupDescribe"),
 )
 MISSING = {
     "authentication": ("Sasl", "Scram"),
     "metrics pushed by clients (KIP-714)": ("Telemetry",),
+    "share groups (KIP-932)": ("Share",),
 }
 
 
