@@ -35,9 +35,9 @@ from penstock.settings.quorum import QuorumSettings
 from penstock.settings.quotas import QuotaSettings
 from penstock.settings.replication import ReplicationSettings
 from penstock.settings.sasl import SaslSettings
+from penstock.settings.shares import ShareSettings
 from penstock.settings.tls import TlsSettings
 from penstock.settings.topic import TOPIC_SETTINGS
-from penstock.settings.shares import ShareSettings
 from penstock.settings.transactions import TransactionSettings
 
 HERE = Path(__file__).parent

@@ -86,7 +86,7 @@ def missing_protection(name: str, value: str) -> str | None:
 
 
 _INT_NAMES: Final = """
-background.threads group.coordinator.cached.buffer.max.bytes group.share.assignment.interval.ms
+background.threads group.coordinator.cached.buffer.max.bytes
 group.streams.assignment.interval.ms max.connection.creation.rate num.io.threads num.network.threads
 num.recovery.threads.per.data.dir num.replica.fetchers remote.fetch.max.wait.ms
 remote.log.manager.copier.thread.pool.size remote.log.manager.expiration.thread.pool.size
