@@ -16,6 +16,7 @@ from penstock.broker.apis.fetch_plain import PlainFetch
 from penstock.broker.apis.produce_plain import PlainProduce
 from penstock.broker.apis.produce_run import ProduceRun
 from penstock.broker.coordinators.coordinators import Coordinators
+from penstock.broker.coordinators.internal_topics import internal_topic
 from penstock.broker.metadata.brokers import Brokers
 from penstock.broker.metadata.controller_channel import ControllerChannel
 from penstock.broker.metadata.departed import DepartedBrokers
@@ -111,6 +112,7 @@ class BrokerRole:
         self.lifecycle = self._new_lifecycle(identity.cluster_id, incarnation_id, heartbeats)
         hints = LeaderHints(quorum, self._endpoints, self.storage.is_offline)
         producer_ids = ProducerIds(registration, controller)
+        self._topic_creation = TopicCreation(controller, quorum)
         self.coordinators = self._new_coordinators(hints, producer_ids)
         self._assignment = self._new_assignment()
         self.handover = self._new_handover(hints, listeners.limits)
@@ -225,6 +227,8 @@ class BrokerRole:
             wakeups=self._wakeups,
             producer_ids=producer_ids,
             is_surely_alive=lambda: self.lifecycle.is_surely_alive,
+            create_topic=lambda name: self._topic_creation.ask([internal_topic(name, self._settings.now)]),
+            delete_before=self.storage.delete_before,
         )
 
     def _new_assignment(self) -> Assignment:
@@ -324,7 +328,7 @@ class BrokerRole:
             endpoints=self._endpoints,
             departed=self._departed,
             coordinators=self.coordinators,
-            topic_creation=TopicCreation(self._controller, self._quorum),
+            topic_creation=self._topic_creation,
         )
         for_admin = services.AdminServices(
             clock=self._environment.clock,

@@ -24,6 +24,7 @@ from penstock.broker.apis import (
     delete_acls,
     delete_groups,
     delete_records,
+    delete_share_group_state,
     delete_topics,
     describe_acls,
     describe_client_quotas,
@@ -45,6 +46,7 @@ from penstock.broker.apis import (
     heartbeat,
     incremental_alter_configs,
     init_producer_id,
+    initialize_share_group_state,
     join_group,
     leave_group,
     list_config_resources,
@@ -58,6 +60,8 @@ from penstock.broker.apis import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    read_share_group_state,
+    read_share_group_state_summary,
     remove_raft_voter,
     renew_delegation_token,
     sasl_authenticate,
@@ -66,6 +70,7 @@ from penstock.broker.apis import (
     txn_offset_commit,
     unregister_broker,
     update_features,
+    write_share_group_state,
     write_txn_markers,
 )
 from penstock.broker.apis.services import (
@@ -90,7 +95,8 @@ CLUSTER_APIS: tuple[Api[ClusterServices], ...] = (
 )  # fmt: skip
 GROUP_APIS: tuple[Api[GroupServices], ...] = (
     join_group, sync_group, heartbeat, leave_group, offset_commit, offset_fetch, offset_delete, list_groups,
-    describe_groups, delete_groups, consumer_group_heartbeat, consumer_group_describe,
+    describe_groups, delete_groups, consumer_group_heartbeat, consumer_group_describe, initialize_share_group_state,
+    read_share_group_state, write_share_group_state, delete_share_group_state, read_share_group_state_summary,
 )  # fmt: skip
 TRANSACTION_APIS: tuple[Api[TransactionServices], ...] = (
     init_producer_id, add_partitions_to_txn, add_offsets_to_txn, end_txn, write_txn_markers, txn_offset_commit,
