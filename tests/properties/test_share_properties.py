@@ -17,6 +17,7 @@ from penstock.shares.share_partition import SharePartition
 from penstock.shares.states import (
     Acknowledgement,
     AcknowledgeType,
+    AcquiredRange,
     AcquireMode,
     DeliverySettings,
     RecordState,
@@ -52,9 +53,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
             max_size=4,
         ),
     )
-    def begin(
-        self, limit: int, locks: int, dead_letters: bool, restored: list[tuple[int, int, int, int]]
-    ) -> None:
+    def begin(self, limit: int, locks: int, dead_letters: bool, restored: list[tuple[int, int, int, int]]) -> None:
         self.now = 1000
         self.settings = DeliverySettings(
             record_lock_duration_ms=LOCK_MS,
@@ -128,9 +127,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
             self.model[offset] = replace(known, write=0 if at_once else self.numbers)
         assert write.delivery_complete_count == self.completed()
         self.writes.append((self.numbers, write))
-        lettered = {
-            offset for letter in write.dead_letters for offset in range(letter.first, letter.last + 1)
-        }
+        lettered = {offset for letter in write.dead_letters for offset in range(letter.first, letter.last + 1)}
         assert lettered == {offset for offset, known in expected.items() if known.state is RecordState.ARCHIVING}
 
     def completed(self) -> int:
@@ -166,7 +163,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         read=st.integers(1, 3),
         aborted=st.booleans(),
     )
-    def fetch(
+    def fetch(  # noqa: C901
         self, member: str, max_records: int, batch_size: int, mode: AcquireMode, read: int, aborted: bool
     ) -> None:
         offset = self.partition.next_fetch_offset
@@ -179,9 +176,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
                 known = self.model.get(missing)
                 self.model[missing] = Known(RecordState.ARCHIVED, 0 if known is None else known.count)
         self.advance()
-        available = any(
-            self.can_be_acquired(each) for each in range(max(offset, self.start), batches[-1].last + 1)
-        )
+        available = any(self.can_be_acquired(each) for each in range(max(offset, self.start), batches[-1].last + 1))
         end_before = self.end
         acquired = self.partition.acquire(
             member,
@@ -224,7 +219,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
                 assert all(each <= end_before for each in taken), "more records than locks"
         self.check_poison(acquired)
 
-    def check_poison(self, acquired: list[tuple[int, int, int]]) -> None:
+    def check_poison(self, acquired: list[AcquiredRange]) -> None:
         """Where a record has its last chance, it is alone."""
         limit = self.settings.delivery_count_limit
         if limit > 2 and any(count >= limit for _, _, count in acquired):

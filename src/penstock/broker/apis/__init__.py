@@ -24,6 +24,7 @@ from penstock.broker.apis import (
     delete_acls,
     delete_groups,
     delete_records,
+    delete_share_group_state,
     delete_topics,
     describe_acls,
     describe_client_quotas,
@@ -45,6 +46,7 @@ from penstock.broker.apis import (
     heartbeat,
     incremental_alter_configs,
     init_producer_id,
+    initialize_share_group_state,
     join_group,
     leave_group,
     list_config_resources,
@@ -58,14 +60,19 @@ from penstock.broker.apis import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    read_share_group_state,
+    read_share_group_state_summary,
     remove_raft_voter,
     renew_delegation_token,
     sasl_authenticate,
     sasl_handshake,
+    share_acknowledge,
+    share_fetch,
     sync_group,
     txn_offset_commit,
     unregister_broker,
     update_features,
+    write_share_group_state,
     write_txn_markers,
 )
 from penstock.broker.apis.services import (
@@ -75,12 +82,14 @@ from penstock.broker.apis.services import (
     GroupServices,
     LogServices,
     ProduceServices,
+    ShareServices,
     TransactionServices,
 )
 from penstock.broker.net.router import Api
 
 PRODUCE_APIS: tuple[Api[ProduceServices], ...] = (produce,)
 FETCH_APIS: tuple[Api[FetchServices], ...] = (fetch,)
+SHARE_APIS: tuple[Api[ShareServices], ...] = (share_fetch, share_acknowledge)
 LOG_APIS: tuple[Api[LogServices], ...] = (
     list_offsets, delete_records, offset_for_leader_epoch, alter_replica_log_dirs, describe_log_dirs,
     describe_producers,
@@ -90,7 +99,8 @@ CLUSTER_APIS: tuple[Api[ClusterServices], ...] = (
 )  # fmt: skip
 GROUP_APIS: tuple[Api[GroupServices], ...] = (
     join_group, sync_group, heartbeat, leave_group, offset_commit, offset_fetch, offset_delete, list_groups,
-    describe_groups, delete_groups, consumer_group_heartbeat, consumer_group_describe,
+    describe_groups, delete_groups, consumer_group_heartbeat, consumer_group_describe, initialize_share_group_state,
+    read_share_group_state, write_share_group_state, delete_share_group_state, read_share_group_state_summary,
 )  # fmt: skip
 TRANSACTION_APIS: tuple[Api[TransactionServices], ...] = (
     init_producer_id, add_partitions_to_txn, add_offsets_to_txn, end_txn, write_txn_markers, txn_offset_commit,
@@ -109,6 +119,6 @@ ADMIN_APIS: tuple[Api[AdminServices], ...] = (
 BROKER_ADMIN_APIS: tuple[Api[AdminServices], ...] = (list_config_resources, describe_client_quotas)
 
 BROKER_APIS: tuple[Api[Never], ...] = (
-    *PRODUCE_APIS, *FETCH_APIS, *LOG_APIS, *CLUSTER_APIS, *GROUP_APIS, *TRANSACTION_APIS, *ADMIN_APIS,
+    *PRODUCE_APIS, *FETCH_APIS, *SHARE_APIS, *LOG_APIS, *CLUSTER_APIS, *GROUP_APIS, *TRANSACTION_APIS, *ADMIN_APIS,
     *BROKER_ADMIN_APIS,
 )  # fmt: skip

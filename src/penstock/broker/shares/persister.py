@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from penstock.broker.coordinators.share_states import READ, WRITE, ShareStates
@@ -113,7 +114,7 @@ def _take_together(queue: deque[_Queued]) -> list[_Queued]:
 
 
 def _overlap(batches: Sequence[StateBatch]) -> bool:
-    return any(former.last >= latter.first for former, latter in zip(batches, batches[1:], strict=False))
+    return any(former.last >= latter.first for former, latter in pairwise(batches))
 
 
 def for_client(code: ErrorCode) -> ErrorCode:

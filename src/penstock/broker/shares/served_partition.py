@@ -19,12 +19,13 @@ from penstock.broker.partitions.replica import Replica
 from penstock.broker.shares.group_settings import ShareGroupSettings
 from penstock.broker.shares.persister import UNKNOWN_OFFSET, PersistedState, Persister
 from penstock.io.clock import Clock
+from penstock.log.log import TimestampedOffset
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ownership import owned_by_loop
 from penstock.settings.shares import EARLIEST, LATEST, offset_reset
 from penstock.share_state.key import SharePartitionKey
 from penstock.shares.share_partition import SharePartition
-from penstock.shares.states import Acknowledgement, Write
+from penstock.shares.states import Acknowledgement, DeliverySettings, Write
 
 logger = logging.getLogger("penstock.shares")
 
@@ -64,9 +65,12 @@ class ServedPartition:
         self._waiting: dict[WaitingShareFetch, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._is_dropped = False
-        persister.read(self._read)
+        self._is_waking = False
 
     # -- loading ------------------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        self._persister.read(self._read)
 
     def _read(self, state: PersistedState | KafkaError) -> None:
         if self._is_dropped:
@@ -94,7 +98,7 @@ class ServedPartition:
             future = self._loop.run_in_executor(None, lambda: log.offset_for_timestamp(timestamp))
             future.add_done_callback(self._found_start)
 
-    def _found_start(self, future: asyncio.Future[object]) -> None:
+    def _found_start(self, future: asyncio.Future[TimestampedOffset | None]) -> None:
         if self._is_dropped or future.cancelled():
             return
         error = future.exception()
@@ -104,7 +108,7 @@ class ServedPartition:
             return
         found = future.result()
         high_watermark = self.replica.high_watermark
-        self._start_at(high_watermark if found is None else min(found.offset, high_watermark))  # type: ignore[attr-defined]
+        self._start_at(high_watermark if found is None else min(found.offset, high_watermark))
 
     def _start_at(self, offset: int) -> None:
         def persisted(code: ErrorCode) -> None:
@@ -117,7 +121,7 @@ class ServedPartition:
 
         self._persister.write(Write(offset, 0, (), None), persisted)
 
-    def _delivery(self):  # type: ignore[no-untyped-def]
+    def _delivery(self) -> DeliverySettings:
         return self.settings().delivery
 
     def _begin(self, core: SharePartition) -> None:
@@ -225,10 +229,14 @@ class ServedPartition:
 
     def wake(self) -> None:
         """There may be records: wake the fetches, as long as there are."""
+        if self._is_waking:
+            return  # a fetch that was woken has acquired records: the loop below goes on
+        self._is_waking = True
         for fetch in list(self._waiting):
             if not self.has_records:
-                return
+                break
             fetch.wake()
+        self._is_waking = False
 
     def _wake_all(self) -> None:
         for fetch in list(self._waiting):

@@ -68,11 +68,12 @@ class SharePartitions:
             )
             self._served[key] = served
             self._by_replica.setdefault(replica, {})[key] = None
+            served.load()
         return served
 
     # -- sessions -----------------------------------------------------------------------------------------------------
 
-    def open_session(  # noqa: PLR0913
+    def open_session(
         self,
         key: SessionKey,
         epoch: int,
