@@ -355,6 +355,8 @@ class ShareFetch:
         self._deadline = self._services.loop.call_later(self._message.max_wait_ms / 1000, self._expire)
         for key in self._session.partitions:
             self._served(key)
+        if self._results:
+            self._fetched()
 
     def _wait_with(self, served: ServedPartition) -> None:
         if served not in self._waits_with:
