@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterable, Mapping
 
 from penstock.broker.coordinators.completion import Completion
 from penstock.broker.coordinators.coordinator import Coordinator
+from penstock.broker.coordinators.end_offsets import EndOffsets
 from penstock.broker.coordinators.marker_delivery import MarkerDelivery
 from penstock.broker.coordinators.offset_replay import OffsetReplay
 from penstock.broker.coordinators.serde import GROUP_RECORDS, SHARE_STATE_RECORDS, TRANSACTION_RECORDS
+from penstock.broker.coordinators.share_groups import ShareGroups
 from penstock.broker.coordinators.share_pruning import SharePruning
 from penstock.broker.coordinators.share_states import ShareStates
 from penstock.broker.coordinators.steady_clock import SteadyClock
@@ -123,6 +125,12 @@ class Coordinators:
             metadata=metadata,
             brokers=brokers,
             create_topic=create_topic,
+        )
+        self.share_groups = ShareGroups(
+            self.groups,
+            self.share_states,
+            EndOffsets(settings=settings, loop=loop, metadata=metadata, brokers=brokers, replicas=replicas),
+            metadata,
         )
         self._share_pruning = SharePruning(self.shares, settings=settings, loop=loop, delete_before=delete_before)
         self.completion = Completion(self.transactions, at_start.add_partitions_to_txn_retry_backoff_max_ms / 1000)
