@@ -181,12 +181,12 @@ class ServedPartition:
             assert core is not None
             if code is ErrorCode.NONE:
                 core.committed(write)
+            elif code in _LOST:
+                self._lost(self)
             elif not self._is_dropped:
                 also = core.failed(write, self.now_ms)
                 if also is not None:
                     self._persist(also, _ignore)
-                if code in _LOST:
-                    self._lost(self)
             self.changed()
             done(code)
 
