@@ -106,15 +106,17 @@ def released_records_are_not_found_again(patch: Patch) -> None:
 
 
 def the_coordinator_keeps_writes_in_memory(patch: Patch) -> None:
-    write = share_shard.ShareStateShard.write
+    write = share_shard.ShareStateShard._write
 
-    def unrecorded(self: share_shard.ShareStateShard, key: Any, asked: Any, token: Any, now_ms: int) -> Decision:
-        decision = write(self, key, asked, token, now_ms)
-        for record in decision.records:
+    def unrecorded(
+        self: share_shard.ShareStateShard, key: Any, before: Any, after: Any, changed: Any, now_ms: int, out: Decision
+    ) -> None:
+        write(self, key, before, after, changed, now_ms, out)
+        for record in out.records:
             self.replay(record.key, record.value, 0)
-        return decision._replace(records=[])
+        out.records.clear()
 
-    patch.setattr(share_shard.ShareStateShard, "write", unrecorded)
+    patch.setattr(share_shard.ShareStateShard, "_write", unrecorded)
 
 
 @pytest.mark.parametrize(
