@@ -286,7 +286,7 @@ class ShareStory:
         self.counts[epoch, offset] = count
         self.deliveries[offset] += 1
         unconfirmed = sum(former.unconfirmed[offset] for former in self.all_leaders)
-        if count > limit or self.deliveries[offset] > limit + epoch - 1 + unconfirmed:
+        if count > limit or self.deliveries[offset] > limit + self.epoch - 1 + unconfirmed:
             raise Violation("DeliveryLimit", f"{what}: {self.deliveries[offset]} deliveries, the limit is {limit}")
         if count == limit:
             self.may_be_final.add(offset)
