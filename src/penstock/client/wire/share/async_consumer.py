@@ -73,7 +73,7 @@ class AsyncShareConsumer(Generic[K, V]):
     ) -> None:
         consumer = self._consumer
         if consumer is not None:
-            await self._do(consumer._interrupted_by, error)
+            await self._do(consumer.interrupted_by, error)
         try:
             await self.close()
         except ClientError as failure:
@@ -108,7 +108,7 @@ class AsyncShareConsumer(Generic[K, V]):
                 return
             yield record
 
-    async def poll(self, timeout: float | None = 0.0) -> ShareRecord[K, V] | None:
+    async def poll(self, timeout: float | None = 0.0) -> ShareRecord[K, V] | None:  # noqa: ASYNC109  # as the synchronous twin
         """Return the next record, waiting up to `timeout` seconds, or indefinitely with None."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:

@@ -161,7 +161,7 @@ class ShareConsumer(Generic[K, V]):
 
     def _decoded(self, acquired: Acquired) -> ShareRecord[K, V] | None:
         raw = acquired.record
-        fields = []
+        fields: list[Any] = []
         for deserializer, data, is_key in zip(self._deserializers, (raw.key, raw.value), (True, False), strict=True):
             try:
                 if isinstance(deserializer, Serde):
@@ -259,7 +259,7 @@ class ShareConsumer(Generic[K, V]):
             try:
                 handle(record)
                 handled += 1
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001  # whatever it is: the record is for another attempt
                 verdict = Verdict.REJECT if isinstance(error, self._reject) else Verdict.RELEASE
                 logger.warning("%r: %s, %r", record, verdict.name.lower(), error)
                 self._say(record, verdict)
@@ -276,7 +276,7 @@ class ShareConsumer(Generic[K, V]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._interrupted_by(error)
+        self.interrupted_by(error)
         try:
             self.close()
         except ClientError as failure:
@@ -284,7 +284,7 @@ class ShareConsumer(Generic[K, V]):
                 raise
             error.add_note(str(failure))
 
-    def _interrupted_by(self, error: BaseException | None) -> None:
+    def interrupted_by(self, error: BaseException | None) -> None:
         """Release or reject what was being worked on when the exception came."""
         if error is None or self._is_closed:
             return
