@@ -41,11 +41,12 @@ from penstock.broker.partitions.follower_fetch import FollowerFetches
 from penstock.broker.partitions.handover import Handover
 from penstock.broker.partitions.leader_hints import LeaderHints
 from penstock.broker.partitions.repair import Repairs
-from penstock.broker.partitions.replica import ReplicaContext
+from penstock.broker.partitions.replica import Replica, ReplicaContext
 from penstock.broker.partitions.replicas import Replicas
 from penstock.broker.partitions.replication import Replication
 from penstock.broker.partitions.searches import Searches
 from penstock.broker.partitions.wakeups import Wakeups
+from penstock.broker.shares.share_partitions import SharePartitions
 from penstock.broker.storage.assignment import Assignment
 from penstock.broker.storage.directory_assignments import DirectoryAssignments
 from penstock.broker.storage.storage import Storage
@@ -114,6 +115,9 @@ class BrokerRole:
         producer_ids = ProducerIds(registration, controller)
         self._topic_creation = TopicCreation(controller, quorum)
         self.coordinators = self._new_coordinators(hints, producer_ids)
+        self.shares = SharePartitions(
+            self.coordinators.share_states, settings=settings, metadata=quorum, loop=loop, clock=clock
+        )
         self._assignment = self._new_assignment()
         self.handover = self._new_handover(hints, listeners.limits)
         self.router = self._new_router(authorizer, throttling)
@@ -242,8 +246,12 @@ class BrokerRole:
             storage=self.storage,
             directory_assignments=self.directory_assignments,
             replication=self.replication,
-            on_changed=self.coordinators.replica_changed,
+            on_changed=self._replica_changed,
         )
+
+    def _replica_changed(self, replica: Replica) -> None:
+        self.coordinators.replica_changed(replica)
+        self.shares.replica_changed(replica)
 
     def _new_handover(self, hints: LeaderHints, limits: ConnectionLimits) -> Handover:
         return Handover(
@@ -299,8 +307,18 @@ class BrokerRole:
             searches=Searches(environment.loop),
             storage=self.storage,
         )
+        for_shares = services.ShareServices(
+            loop=environment.loop,
+            settings=self._settings,
+            metadata=self._quorum,
+            replicas=self.replicas,
+            hints=hints,
+            coordinators=self.coordinators,
+            shares=self.shares,
+        )
         self.router.serve(apis.PRODUCE_APIS, for_produce)
         self.router.serve(apis.FETCH_APIS, for_fetch)
+        self.router.serve(apis.SHARE_APIS, for_shares)
         self.router.serve(apis.LOG_APIS, for_logs)
 
     def _serve_coordinators(self, producer_ids: ProducerIds) -> None:
@@ -430,4 +448,5 @@ class BrokerRole:
     def abandon(self) -> None:
         """Stop without touching the disk again."""
         self.lifecycle.close()
+        self.shares.close()
         self.coordinators.close()

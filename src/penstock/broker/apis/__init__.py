@@ -69,6 +69,8 @@ from penstock.broker.apis import (
     renew_delegation_token,
     sasl_authenticate,
     sasl_handshake,
+    share_acknowledge,
+    share_fetch,
     share_group_describe,
     share_group_heartbeat,
     sync_group,
@@ -85,12 +87,14 @@ from penstock.broker.apis.services import (
     GroupServices,
     LogServices,
     ProduceServices,
+    ShareServices,
     TransactionServices,
 )
 from penstock.broker.net.router import Api
 
 PRODUCE_APIS: tuple[Api[ProduceServices], ...] = (produce,)
 FETCH_APIS: tuple[Api[FetchServices], ...] = (fetch,)
+SHARE_APIS: tuple[Api[ShareServices], ...] = (share_fetch, share_acknowledge)
 LOG_APIS: tuple[Api[LogServices], ...] = (
     list_offsets, delete_records, offset_for_leader_epoch, alter_replica_log_dirs, describe_log_dirs,
     describe_producers,
@@ -122,6 +126,6 @@ ADMIN_APIS: tuple[Api[AdminServices], ...] = (
 BROKER_ADMIN_APIS: tuple[Api[AdminServices], ...] = (list_config_resources, describe_client_quotas)
 
 BROKER_APIS: tuple[Api[Never], ...] = (
-    *PRODUCE_APIS, *FETCH_APIS, *LOG_APIS, *CLUSTER_APIS, *GROUP_APIS, *TRANSACTION_APIS, *ADMIN_APIS,
+    *PRODUCE_APIS, *FETCH_APIS, *SHARE_APIS, *LOG_APIS, *CLUSTER_APIS, *GROUP_APIS, *TRANSACTION_APIS, *ADMIN_APIS,
     *BROKER_ADMIN_APIS,
 )  # fmt: skip
