@@ -225,23 +225,17 @@ class ShareHeartbeat:
                 missing[topic_id] = TopicState(name, wanted)
         if not missing:
             return None
-        # In a topic that the group reads already, a new partition is read from its start: records may have come before
-        # the group noticed.
-        starts = {topic_id: 0 if _is_known(group, topic_id) else NO_OFFSET for topic_id in missing}
+        starts = {
+            topic_id: {index: _start_offset(group, topic_id, index) for index in sorted(topic.partitions)}
+            for topic_id, topic in missing.items()
+        }
         draft.emit(
             group.states_record(
                 initializing=with_partitions(group.initializing, missing),
                 deleting={topic_id: name for topic_id, name in group.deleting.items() if topic_id not in missing},
             )
         )
-        return Initialization(
-            group.group_id,
-            group.epoch,
-            {
-                topic_id: dict.fromkeys(sorted(topic.partitions), starts[topic_id])
-                for topic_id, topic in missing.items()
-            },
-        )
+        return Initialization(group.group_id, group.epoch, starts)
 
     def _may_request(self, group: ShareGroup, topic_id: Uuid, now_ms: int) -> bool:
         """Whether to initialize partitions again whose initialization has brought no result.
@@ -284,6 +278,7 @@ class ShareHeartbeat:
         group = self._state.shares.get(group_id)
         if group is None or not group.initializing.keys() & partitions.keys():
             return []
+        group.checked_version = -2
         return [group.states_record(initializing=without_partitions(group.initializing, partitions))]
 
     # -- leave ---------------------------------------------------------------------------------------------------------
@@ -333,8 +328,15 @@ def share_group_or_error(state: GroupState, group_id: str) -> ShareGroup:
     return group
 
 
-def _is_known(group: ShareGroup, topic_id: Uuid) -> bool:
-    return topic_id in group.initialized or topic_id in group.initializing
+def _start_offset(group: ShareGroup, topic_id: Uuid, index: int) -> int:
+    """Where the group begins in a partition.
+
+    In a topic that the group reads already, a new partition is read from its start: records may have come before the
+    group noticed. A partition whose initialization is repeated begins where it would have.
+    """
+    initializing = group.initializing.get(topic_id)
+    is_new_in_topic = initializing is not None and index not in initializing.partitions
+    return 0 if topic_id in group.initialized or is_new_in_topic else NO_OFFSET
 
 
 def _check(request: ShareGroupHeartbeatRequest) -> None:
