@@ -35,6 +35,7 @@ from penstock.settings.quorum import QuorumSettings
 from penstock.settings.quotas import QuotaSettings
 from penstock.settings.replication import ReplicationSettings
 from penstock.settings.sasl import SaslSettings
+from penstock.settings.shares import ShareSettings
 from penstock.settings.tls import TlsSettings
 from penstock.settings.topic import TOPIC_SETTINGS
 from penstock.settings.transactions import TransactionSettings
@@ -50,7 +51,8 @@ NODE_SECTIONS = (
     ("Authorization", AclSettings),
     ("Logs", LogSettings),
     ("Replication", ReplicationSettings),
-    ("Consumer groups", GroupSettings),
+    ("Share groups", ShareSettings),
+    ("Groups", GroupSettings),
     ("Transactions", TransactionSettings),
     ("Quotas of clients", QuotaSettings),
     ("Metrics and the node's own log", ObservabilitySettings),
@@ -87,16 +89,17 @@ def settings_page() -> str:
         "## Groups",
         "",
         "Set them for one group with any Kafka client, whether the group exists or not, and within the bounds of the",
-        "brokers (`group.consumer.min...`, `group.consumer.max...`). Members receive them with their next heartbeat.",
+        "brokers (`group.consumer.min...`, `group.share.max...`). Members receive them with their next heartbeat.",
         "",
         "| setting | type | default | what it does | broker setting |",
         "|---|---|---|---|---|",
     ]
     for setting in sorted(GROUP_SETTINGS.values(), key=lambda setting: setting.name):
-        lines.append(f"{_row(setting)} `{setting.synonyms[0][0]}` |")
+        synonym = f"`{setting.synonyms[0][0]}`" if setting.synonyms else ""
+        lines.append(f"{_row(setting)} {synonym} |")
     declared: set[str] = set()
     for title, cls in NODE_SECTIONS:
-        lines += _section(title, list(settings_of(cls).values()))
+        lines += _section(title, [setting for name, setting in settings_of(cls).items() if name not in declared])
         declared |= settings_of(cls).keys()
     defaults = [setting for name, setting in BROKER_SETTINGS.items() if name not in declared]
     lines += _section("Defaults of topic settings", defaults)
@@ -127,17 +130,12 @@ WITHOUT_MESSAGES = (
         "delegation tokens",
         "CreateDelegationToken, RenewDelegationToken, ExpireDelegationToken, DescribeDelegationToken",
     ),
-    (
-        "share groups",
-        "ShareGroupHeartbeat, ShareGroupDescribe, ShareFetch, ShareAcknowledge, DescribeShareGroupOffsets, "
-        "AlterShareGroupOffsets, DeleteShareGroupOffsets, InitializeShareGroupState, ReadShareGroupState, "
-        "WriteShareGroupState, DeleteShareGroupState, ReadShareGroupStateSummary",
-    ),
     ("streams groups", "StreamsGroupHeartbeat, StreamsGroupDescribe"),
 )
 MISSING = {
     "authentication": ("Sasl", "Scram"),
     "metrics pushed by clients (KIP-714)": ("Telemetry",),
+    "share groups (KIP-932)": ("Share",),
 }
 
 

@@ -122,7 +122,7 @@ class World:
             "events",
             GROUP_RECORDS,
             self._new_shard,
-            Ledger.replay,
+            lambda shard, key, value, producer_id, now_ms, offset: shard.replay(key, value, producer_id, now_ms),
             loop=loop,
             clock=self.clock,
             metadata=SimpleNamespace(image=EMPTY_IMAGE),

@@ -30,11 +30,14 @@ from penstock.model.ids import ZERO_UUID, Uuid
 from penstock.protocol.codec import MalformedMessage, decode, encode
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages import (
+    alter_share_group_offsets,
     consumer_group_heartbeat,
+    delete_share_group_offsets,
     list_groups,
     offset_commit,
     offset_delete,
     offset_fetch,
+    share_group_heartbeat,
     txn_offset_commit,
 )
 from penstock.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -49,6 +52,7 @@ from penstock.protocol.messages.describe_groups import DescribeGroupsRequest
 from penstock.protocol.messages.heartbeat import HeartbeatRequest
 from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from penstock.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from penstock.protocol.messages.share_group_describe import ShareGroupDescribeRequest
 from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 START_MS = 1_000
@@ -196,7 +200,7 @@ class World:
         assert isinstance(reply.token, int)
         client = self.clients[self.waiting.pop(reply.token)]
         client.waits -= 1
-        response = expect(Message, reply.response)
+        response = expect(Message, _response_of(reply))
         version = self._versions.pop(reply.token)
         assert type(decode(type(response), encode(response, version), version)) is type(response)
         error = getattr(response, "error_code", 0)
@@ -274,7 +278,8 @@ class World:
             what = " ".join(str(getattr(key, part)) for part in key.__schema__.names)
             yield f"+ {name} {what} " + ("deleted" if value is None else show(value))
         for reply in decision.replies:
-            yield f"> {self._names[expect(int, reply.token)]} {show(reply.response)}".rstrip()
+            yield f"> {self._names[expect(int, reply.token)]} {show(_response_of(reply))}".rstrip()
+            yield from _show_questions(reply.response)
 
     def _readable(self, text: str) -> str:
         text = re.sub(r"00000000-0000-0000-0000-([0-9a-f]{12})", lambda match: f"#{int(match[1], 16)}", text)
@@ -431,6 +436,77 @@ class World:
         )
         return self.ask("consumer_group_heartbeat", request, client, int(v))
 
+    # -- share groups --------------------------------------------------------------------------------------------------
+
+    def do_share_beat(
+        self,
+        group: str,
+        client: str,
+        topics: str | None = None,
+        epoch: str | None = None,
+        member: str | None = None,
+        rack: str | None = None,
+    ) -> Decision:
+        """ShareGroupHeartbeat. The first one of a client joins, with an id of its own choice."""
+        known = self.client(client)
+        known.member_id = known.member_id or client
+        request = share_group_heartbeat.ShareGroupHeartbeatRequest(
+            group_id=group,
+            member_id=known.member_id if member is None else member,
+            member_epoch=int(epoch) if epoch is not None else max(known.generation, 0),
+            rack_id=rack,
+            subscribed_topic_names=None if topics is None else list(filter(None, topics.split(","))),
+        )
+        return self.ask("share_group_heartbeat", request, client, 1)
+
+    def do_initialized(self, group: str, partitions: str) -> Decision:
+        """The share coordinators have initialized these partitions."""
+        return self.apply(self.shard.share_initialized(group, self._places(partitions), True))
+
+    def do_not_initialized(self, group: str, partitions: str) -> Decision:
+        return self.apply(self.shard.share_initialized(group, self._places(partitions), False))
+
+    def _places(self, text: str) -> dict[Uuid, frozenset[int]]:
+        found = {self.topics.topic_id(topic): frozenset(indexes) for topic, indexes in parts(text).items()}
+        return {topic_id: indexes for topic_id, indexes in found.items() if topic_id is not None}
+
+    def do_describe_share(self, *groups: str) -> Decision:
+        return self.ask("share_group_describe", ShareGroupDescribeRequest(group_ids=list(groups)), version=1)
+
+    def do_alter_share(self, group: str, *offsets: str) -> Decision:
+        request = alter_share_group_offsets.AlterShareGroupOffsetsRequest(
+            group_id=group,
+            topics=[
+                alter_share_group_offsets.Topic(
+                    topic_name=topic,
+                    partitions=[alter_share_group_offsets.Partition(partition_index=index, start_offset=offset)],
+                )
+                for topic, index, offset in map(_offset, offsets)
+            ],
+        )
+        return self._ask_share_offsets(lambda shard, token: shard.share_offsets.alter(request, token))
+
+    def do_begin_delete_share_offsets(self, group: str, *topics: str) -> Decision:
+        request = delete_share_group_offsets.DeleteShareGroupOffsetsRequest(
+            group_id=group, topics=[delete_share_group_offsets.Topic(topic_name=topic) for topic in topics]
+        )
+        return self._ask_share_offsets(lambda shard, token: shard.share_offsets.begin_delete_offsets(request, token))
+
+    def do_finish_delete_share_offsets(self, group: str, *topics: str) -> Decision:
+        ids = [expect(bytes, self.topics.topic_id(topic)) for topic in topics]
+        return self.apply(Decision(self.shard.share_offsets.finish_delete_offsets(group, ids), []))
+
+    def do_begin_delete_share(self, group: str) -> Decision:
+        return self._ask_share_offsets(lambda shard, token: shard.share_offsets.begin_delete_group(group, token))
+
+    def _ask_share_offsets(self, operation: Callable[[GroupShard, int], Decision]) -> Decision:
+        token = next(self._tokens)
+        self.waiting[token] = "admin"
+        self._versions[token] = 0
+        self.client("admin").waits += 1
+        self._names = dict(self.waiting)
+        return self.apply(operation(self.shard, token))
+
     def _owned(self, owned: str | None) -> list[consumer_group_heartbeat.TopicPartitions] | None:
         if owned is None:
             return None
@@ -574,6 +650,22 @@ class World:
 
     def do_delete(self, *groups: str) -> Decision:
         return self.ask("delete_groups", DeleteGroupsRequest(groups_names=list(groups)), version=3)
+
+
+def _response_of(reply: Reply) -> object:
+    """The response, without what the runtime does beside."""
+    return getattr(reply.response, "response", reply.response)
+
+
+def _show_questions(reply: object) -> Iterable[str]:
+    """What the share coordinators are asked."""
+    asked = getattr(reply, "initialization", None)
+    if asked is not None:
+        for topic_id, offsets in asked.start_offsets.items():
+            where = ", ".join(f"{index}@{offset}" for index, offset in offsets.items())
+            yield f"? initialize {topic_id!r} {where} epoch={asked.state_epoch}"
+    for topic_id, indexes in getattr(reply, "partitions", {}).items():
+        yield f"? delete {topic_id!r} {sorted(indexes)}"
 
 
 def _offset(text: str) -> tuple[str, int, int]:

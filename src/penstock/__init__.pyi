@@ -16,6 +16,9 @@ from penstock.client.wire.admin import Acl as Acl
 from penstock.client.wire.admin import AclFilter as AclFilter
 from penstock.client.wire.admin import Admin as Admin
 from penstock.client.wire.admin import ResourceType as ResourceType
+from penstock.client.wire.share.async_consumer import AsyncShareConsumer as AsyncShareConsumer
+from penstock.client.wire.share.consumer import ShareConsumer as ShareConsumer
+from penstock.client.wire.share.records import ShareRecord as ShareRecord
 from penstock.model.ids import TopicPartition as TopicPartition
 from penstock.serializers import Avro as Avro
 from penstock.serializers import Bytes as Bytes

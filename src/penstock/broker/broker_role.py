@@ -16,6 +16,7 @@ from penstock.broker.apis.fetch_plain import PlainFetch
 from penstock.broker.apis.produce_plain import PlainProduce
 from penstock.broker.apis.produce_run import ProduceRun
 from penstock.broker.coordinators.coordinators import Coordinators
+from penstock.broker.coordinators.internal_topics import internal_topic
 from penstock.broker.metadata.brokers import Brokers
 from penstock.broker.metadata.controller_channel import ControllerChannel
 from penstock.broker.metadata.departed import DepartedBrokers
@@ -40,11 +41,12 @@ from penstock.broker.partitions.follower_fetch import FollowerFetches
 from penstock.broker.partitions.handover import Handover
 from penstock.broker.partitions.leader_hints import LeaderHints
 from penstock.broker.partitions.repair import Repairs
-from penstock.broker.partitions.replica import ReplicaContext
+from penstock.broker.partitions.replica import Replica, ReplicaContext
 from penstock.broker.partitions.replicas import Replicas
 from penstock.broker.partitions.replication import Replication
 from penstock.broker.partitions.searches import Searches
 from penstock.broker.partitions.wakeups import Wakeups
+from penstock.broker.shares.share_partitions import SharePartitions
 from penstock.broker.storage.assignment import Assignment
 from penstock.broker.storage.directory_assignments import DirectoryAssignments
 from penstock.broker.storage.storage import Storage
@@ -111,7 +113,11 @@ class BrokerRole:
         self.lifecycle = self._new_lifecycle(identity.cluster_id, incarnation_id, heartbeats)
         hints = LeaderHints(quorum, self._endpoints, self.storage.is_offline)
         producer_ids = ProducerIds(registration, controller)
+        self._topic_creation = TopicCreation(controller, quorum)
         self.coordinators = self._new_coordinators(hints, producer_ids)
+        self.shares = SharePartitions(
+            self.coordinators.share_states, settings=settings, metadata=quorum, loop=loop, clock=clock
+        )
         self._assignment = self._new_assignment()
         self.handover = self._new_handover(hints, listeners.limits)
         self.router = self._new_router(authorizer, throttling)
@@ -225,6 +231,8 @@ class BrokerRole:
             wakeups=self._wakeups,
             producer_ids=producer_ids,
             is_surely_alive=lambda: self.lifecycle.is_surely_alive,
+            create_topic=lambda name: self._topic_creation.ask([internal_topic(name, self._settings.now)]),
+            delete_before=self.storage.delete_before,
         )
 
     def _new_assignment(self) -> Assignment:
@@ -238,8 +246,12 @@ class BrokerRole:
             storage=self.storage,
             directory_assignments=self.directory_assignments,
             replication=self.replication,
-            on_changed=self.coordinators.replica_changed,
+            on_changed=self._replica_changed,
         )
+
+    def _replica_changed(self, replica: Replica) -> None:
+        self.coordinators.replica_changed(replica)
+        self.shares.replica_changed(replica)
 
     def _new_handover(self, hints: LeaderHints, limits: ConnectionLimits) -> Handover:
         return Handover(
@@ -295,8 +307,18 @@ class BrokerRole:
             searches=Searches(environment.loop),
             storage=self.storage,
         )
+        for_shares = services.ShareServices(
+            loop=environment.loop,
+            settings=self._settings,
+            metadata=self._quorum,
+            replicas=self.replicas,
+            hints=hints,
+            coordinators=self.coordinators,
+            shares=self.shares,
+        )
         self.router.serve(apis.PRODUCE_APIS, for_produce)
         self.router.serve(apis.FETCH_APIS, for_fetch)
+        self.router.serve(apis.SHARE_APIS, for_shares)
         self.router.serve(apis.LOG_APIS, for_logs)
 
     def _serve_coordinators(self, producer_ids: ProducerIds) -> None:
@@ -324,7 +346,7 @@ class BrokerRole:
             endpoints=self._endpoints,
             departed=self._departed,
             coordinators=self.coordinators,
-            topic_creation=TopicCreation(self._controller, self._quorum),
+            topic_creation=self._topic_creation,
         )
         for_admin = services.AdminServices(
             clock=self._environment.clock,
@@ -426,4 +448,5 @@ class BrokerRole:
     def abandon(self) -> None:
         """Stop without touching the disk again."""
         self.lifecycle.close()
+        self.shares.close()
         self.coordinators.close()

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import NamedTuple, TypeAlias
 
-from penstock.model.errors import ErrorCode
 from penstock.protocol.declaration import Message
 
 # Identifies a request that waits for a reply. Opaque to the coordinator.
@@ -33,8 +32,8 @@ class CoordinatorRecord(NamedTuple):
 
 class Reply(NamedTuple):
     token: Token
-    # The runtime replies to the markers it writes itself, with just an ErrorCode.
-    response: Message | ErrorCode
+    # A response, or what the runtime needs to make one: it knows what it has asked for.
+    response: object
 
 
 class Decision(NamedTuple):

@@ -129,6 +129,8 @@ class ConsumerHeartbeat:
         now_ms: int,
         out: Decision,
     ) -> ConsumerGroupHeartbeatResponse:
+        if request.group_id in self._state.shares:
+            raise self._not_found(request.group_id)
         upgraded: ClassicGroup | None = None
         if group is not None:
             draft = Draft.of(group)
@@ -185,6 +187,8 @@ class ConsumerHeartbeat:
                 ErrorCode.UNKNOWN_MEMBER_ID,
                 f"Group {group_id} is a classic group. The member must abandon all its partitions and rejoin.",
             )
+        if group_id in self._state.shares:
+            return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
         return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
 
     def _known(self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> ConsumerMember:

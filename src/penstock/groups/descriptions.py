@@ -1,24 +1,27 @@
-"""ListGroups, DescribeGroups, ConsumerGroupDescribe and DeleteGroups."""
+"""ListGroups, DescribeGroups, ConsumerGroupDescribe, ShareGroupDescribe and DeleteGroups."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 from penstock.coordinator.decision import CoordinatorRecord
+from penstock.groups import share_assignor
 from penstock.groups.classic_group import ClassicGroup, ClassicState
 from penstock.groups.consumer_group import ConsumerGroup
 from penstock.groups.consumer_member import ConsumerMember
 from penstock.groups.embedded import CONSUMER
 from penstock.groups.offset_deletion import OffsetDeletion
 from penstock.groups.records import classic_group_record
+from penstock.groups.share_heartbeat import share_group_or_error
 from penstock.groups.state import GroupState
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import Uuid
-from penstock.protocol.messages import consumer_group_describe, describe_groups
+from penstock.protocol.messages import consumer_group_describe, describe_groups, share_group_describe
 from penstock.protocol.messages.delete_groups import DeletableGroupResult
 from penstock.protocol.messages.list_groups import ListedGroup, ListGroupsRequest
 
 GROUP_ID_NOT_FOUND_SINCE = 6
+SHARE = "share"
 
 
 class Descriptions:
@@ -46,6 +49,12 @@ class Descriptions:
                         group_id=group.group_id, protocol_type=protocol_type, group_state=state, group_type=kind
                     )
                 )
+        if not types or SHARE in types:
+            listed += [
+                ListedGroup(group_id=share.group_id, protocol_type=SHARE, group_state=share.state, group_type=SHARE)
+                for share in self._state.shares.values()
+                if not states or share.state.lower() in states
+            ]
         return listed
 
     # -- DescribeGroups ------------------------------------------------------------------------------------------------
@@ -60,7 +69,8 @@ class Descriptions:
             described = describe_groups.DescribedGroup(group_id=group_id, group_state="Dead")
             if version >= GROUP_ID_NOT_FOUND_SINCE:
                 described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-                reason = "not found" if group is None else "is not a classic group"
+                is_other = group is not None or group_id in self._state.shares
+                reason = "is not a classic group" if is_other else "not found"
                 described.error_message = f"Group {group_id} {reason}."
             return described
         # Between generations subscriptions have no meaning yet.
@@ -90,7 +100,8 @@ class Descriptions:
             return consumer_group_describe.DescribedGroup(error_code=ErrorCode.INVALID_GROUP_ID)
         group = self._state.consumer.get(group_id)
         if group is None:
-            reason = "is not a consumer group" if group_id in self._state.classic else "not found"
+            is_other = group_id in self._state.classic or group_id in self._state.shares
+            reason = "is not a consumer group" if is_other else "not found"
             return consumer_group_describe.DescribedGroup(
                 group_id=group_id,
                 error_code=ErrorCode.GROUP_ID_NOT_FOUND,
@@ -138,11 +149,58 @@ class Descriptions:
                 )
         return consumer_group_describe.Assignment(topic_partitions=sorted(found, key=lambda part: part.topic_name))
 
+    # -- ShareGroupDescribe --------------------------------------------------------------------------------------------
+
+    def describe_share(self, group_id: str) -> share_group_describe.DescribedGroup:
+        if not group_id:
+            return share_group_describe.DescribedGroup(error_code=ErrorCode.INVALID_GROUP_ID)
+        try:
+            group = share_group_or_error(self._state, group_id)
+        except KafkaError as error:
+            return share_group_describe.DescribedGroup(
+                group_id=group_id, error_code=error.code, error_message=error.message
+            )
+        return share_group_describe.DescribedGroup(
+            group_id=group_id,
+            group_state=group.state,
+            group_epoch=group.epoch,
+            assignment_epoch=group.assignment_epoch,
+            assignor_name=share_assignor.NAME,
+            members=[
+                share_group_describe.Member(
+                    member_id=member.member_id,
+                    rack_id=member.rack_id,
+                    member_epoch=member.epoch,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    subscribed_topic_names=sorted(member.topics),
+                    assignment=self._share_assignment(member.assigned),
+                )
+                for member in group.members.values()
+            ],
+        )
+
+    def _share_assignment(self, parts: Mapping[Uuid, Iterable[int]]) -> share_group_describe.Assignment:
+        return share_group_describe.Assignment(
+            topic_partitions=[
+                share_group_describe.TopicPartitions(
+                    topic_id=part.topic_id, topic_name=part.topic_name, partitions=part.partitions
+                )
+                for part in self._assignment(parts).topic_partitions
+            ]
+        )
+
     # -- DeleteGroups --------------------------------------------------------------------------------------------------
 
     def delete(self, group_id: str, records: list[CoordinatorRecord]) -> DeletableGroupResult:
-        """Delete a group with its offsets."""
+        """Delete a group with its offsets. Those of a share group are deleted before, by the share coordinators."""
+        share = self._state.shares.get(group_id)
+        if share is not None and share.is_empty:
+            records.extend(share.tombstones())
+            return DeletableGroupResult(group_id=group_id)
         try:
+            if share is not None:
+                raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
             group = self._state.group_or_error(group_id)
         except KafkaError as error:
             return DeletableGroupResult(group_id=group_id, error_code=error.code, error_message=error.message)

@@ -159,6 +159,8 @@ class OffsetCommits:
         if member.is_transactional and not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         group = self._state.group(group_id)
+        if group_id in self._state.shares:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
         if group is None:
             if member.generation < 0:
                 # This group will only store offsets.

@@ -52,6 +52,8 @@ class OffsetFetches:
 
     def _group(self, request: OffsetFetchRequestGroup, require_stable: bool, version: int) -> OffsetFetchResponseGroup:
         group = self._state.group(request.group_id)
+        if request.group_id in self._state.shares:
+            return group_error(request, ErrorCode.GROUP_ID_NOT_FOUND, version)
         if isinstance(group, ConsumerGroup):
             try:
                 _check_member(group, request)

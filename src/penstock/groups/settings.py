@@ -50,6 +50,19 @@ class GroupCoordinatorSettings:
     # group.consumer.assignment.interval.ms: members that join together are assigned together.
     assignment_interval_ms: int = 1000
 
+    # -- share groups
+
+    # group.share.session.timeout.ms
+    share_session_timeout_ms: int = 45_000
+    # group.share.heartbeat.interval.ms
+    share_heartbeat_interval_ms: int = 5000
+    # group.share.max.size
+    share_max_size: int = 200
+    # group.share.assignment.interval.ms
+    share_assignment_interval_ms: int = 1000
+    # group.share.initialize.retry.interval.ms
+    share_initialize_retry_interval_ms: int = 30_000
+
     # -- offsets
 
     # offset.metadata.max.bytes
@@ -73,6 +86,11 @@ class GroupCoordinatorSettings:
             migration_policy=node.group_consumer_migration_policy.lower(),
             regex_refresh_interval_ms=node.group_consumer_regex_refresh_interval_ms,
             assignment_interval_ms=node.group_consumer_assignment_interval_ms,
+            share_session_timeout_ms=node.group_share_session_timeout_ms,
+            share_heartbeat_interval_ms=node.group_share_heartbeat_interval_ms,
+            share_max_size=node.group_share_max_size,
+            share_assignment_interval_ms=node.group_share_assignment_interval_ms,
+            share_initialize_retry_interval_ms=node.group_share_initialize_retry_interval_ms,
             offset_metadata_max_bytes=node.offset_metadata_max_bytes,
             offsets_retention_ms=node.offsets_retention_minutes * 60_000,
             offsets_retention_check_interval_ms=node.offsets_retention_check_interval_ms,
@@ -85,6 +103,9 @@ class GroupCoordinatorSettings:
             consumer_session_timeout_ms=config.consumer_session_timeout_ms,
             consumer_heartbeat_interval_ms=config.consumer_heartbeat_interval_ms,
             assignment_interval_ms=config.consumer_assignment_interval_ms,
+            share_session_timeout_ms=config.share_session_timeout_ms,
+            share_heartbeat_interval_ms=config.share_heartbeat_interval_ms,
+            share_assignment_interval_ms=config.share_assignment_interval_ms,
         )
 
     @property

@@ -19,7 +19,7 @@ from penstock.groups.classic_group import ClassicGroup
 from penstock.groups.classic_members import ClassicMembers
 from penstock.groups.classic_requests import ClassicRequests
 from penstock.groups.consumer_heartbeat import ConsumerHeartbeat
-from penstock.groups.consumer_member import ConsumerMember, MemberState
+from penstock.groups.consumer_member import ConsumerMember, MemberState, Target
 from penstock.groups.departures import Departures
 from penstock.groups.descriptions import Descriptions
 from penstock.groups.join_group import JoinGroup
@@ -30,6 +30,9 @@ from penstock.groups.offset_deletion import OffsetDeletion
 from penstock.groups.offset_fetch import OffsetFetches
 from penstock.groups.rebalance import Rebalance, join_error, sync_error
 from penstock.groups.settings import GroupCoordinatorSettings
+from penstock.groups.share_group import ShareMember
+from penstock.groups.share_heartbeat import SHARE_SESSION, ShareHeartbeat
+from penstock.groups.share_offsets import ShareOffsets
 from penstock.groups.state import GroupState
 from penstock.groups.subscriptions import Subscriptions
 from penstock.groups.timers import TimerKey
@@ -56,6 +59,8 @@ from penstock.protocol.messages.list_groups import ListGroupsRequest, ListGroups
 from penstock.protocol.messages.offset_commit import OffsetCommitRequest
 from penstock.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from penstock.protocol.messages.offset_fetch import OffsetFetchRequest
+from penstock.protocol.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
+from penstock.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from penstock.protocol.messages.sync_group import SyncGroupRequest
 from penstock.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
@@ -92,6 +97,8 @@ class GroupShard:
         self._fetches = OffsetFetches(state)
         self._deletion = OffsetDeletion(state)
         self._descriptions = Descriptions(state, self._deletion)
+        self.share_members = ShareHeartbeat(state)
+        self.share_offsets = ShareOffsets(state)
 
     @property
     def topics(self) -> TopicsView:
@@ -125,6 +132,8 @@ class GroupShard:
         for consumer in self.state.consumer.values():
             for entry in consumer.members.values():
                 self._membership.watch(consumer.group_id, None, entry, now_ms)
+        self.share_members.start_sessions(now_ms)
+        out.records.extend(self.share_offsets.topics_deleted(self.share_offsets.gone_topics()))
         self.state.timers.set(_EXPIRY, now_ms + self.state.settings.offsets_retention_check_interval_ms)
         return out
 
@@ -144,6 +153,7 @@ class GroupShard:
     def topics_deleted(self, deleted: Collection[DeletedTopic], now_ms: int) -> Decision:
         self._deletion.topics_deleted(deleted)
         out = Decision([], [])
+        out.records.extend(self.share_offsets.topics_deleted({topic.topic_id for topic in deleted}))
         self._delete_of_topics(now_ms, out)
         return out
 
@@ -158,6 +168,7 @@ class GroupShard:
         """Handle some of the timers that are due. If more are due, `deadline` is already past; more ticks follow."""
         out = Decision([], [])
         fenced: dict[str, dict[str, ConsumerMember]] = {}
+        silent: dict[str, list[ShareMember]] = {}
         for _ in range(_DEADLINES_PER_TICK):
             if len(out.records) + len(out.replies) > _CONSEQUENCES_PER_TICK:
                 break
@@ -172,7 +183,9 @@ class GroupShard:
                 self._delete_of_topics(now_ms, out)
                 break
             group = self.state.group(key.group_id)
-            if isinstance(group, ClassicGroup):
+            if key.kind == SHARE_SESSION:
+                silent.setdefault(key.group_id, []).extend(self.share_members.found(key.group_id, key.member_id))
+            elif isinstance(group, ClassicGroup):
                 self._classic_due(group, key, now_ms, out)
             elif group is not None:
                 member = group.members.get(key.member_id)
@@ -180,6 +193,8 @@ class GroupShard:
                     fenced.setdefault(key.group_id, {})[key.member_id] = member
         for group_id, members in fenced.items():
             self._departures.fence(self.state.consumer[group_id], list(members.values()), now_ms, out)
+        for group_id, sleepers in silent.items():
+            self.share_members.fence(group_id, sleepers, out)
         return out
 
     def _classic_due(self, group: ClassicGroup, key: TimerKey, now_ms: int, out: Decision) -> None:
@@ -210,6 +225,8 @@ class GroupShard:
             error = ErrorCode.INVALID_GROUP_ID
         elif not settings.min_session_timeout_ms <= request.session_timeout_ms <= settings.max_session_timeout_ms:
             error = ErrorCode.INVALID_SESSION_TIMEOUT
+        elif request.group_id in self.state.shares:
+            error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if error:
             return Decision([], [Reply(token, join_error(error, request.member_id))])
         group = self.state.consumer.get(request.group_id)
@@ -287,6 +304,24 @@ class GroupShard:
         self, request: ConsumerGroupHeartbeatRequest, token: Token, caller: Caller, now_ms: int
     ) -> Decision:
         return self._consumer.heartbeat(request, token, caller, now_ms)
+
+    # -- share groups --------------------------------------------------------------------------------------------------
+
+    def share_group_heartbeat(
+        self, request: ShareGroupHeartbeatRequest, token: Token, caller: Caller, now_ms: int
+    ) -> Decision:
+        """Answer with a `HeartbeatReply`. The runtime reports how its initialization ended (`share_initialized`)."""
+        return self.share_members.heartbeat(request, token, caller, now_ms)
+
+    def share_initialized(self, group_id: str, partitions: Target, succeeded: bool) -> Decision:
+        report = self.share_members.initialized if succeeded else self.share_members.not_initialized
+        return Decision(report(group_id, partitions), [])
+
+    def share_group_describe(
+        self, request: ShareGroupDescribeRequest, token: Token, caller: Caller, now_ms: int
+    ) -> Decision:
+        groups = [self._descriptions.describe_share(group_id) for group_id in request.group_ids]
+        return Decision([], [Reply(token, ShareGroupDescribeResponse(groups=groups))])
 
     # -- offsets -------------------------------------------------------------------------------------------------------
 

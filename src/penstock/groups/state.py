@@ -1,8 +1,8 @@
 """The state of one partition of `__consumer_offsets`: durable state from records, and soft state derived since.
 
 Durable, changed only by replaying records: the last record of each classic group (`written`), the consumer groups, the
-offsets. Soft: the live classic groups (`classic`), which are ahead of their records while they rebalance, and the
-timers. While the log is being loaded there are no live groups; `begin` creates them.
+share groups, the offsets. Soft: the live classic groups (`classic`), which are ahead of their records while they
+rebalance, and the timers. While the log is being loaded there are no live groups; `begin` creates them.
 
 A group that was never joined is classic too: it has offsets, no record and no members.
 """
@@ -16,6 +16,7 @@ from penstock.groups.classic_group import ClassicGroup
 from penstock.groups.consumer_group import ConsumerGroup
 from penstock.groups.offset_store import OffsetStore
 from penstock.groups.settings import GroupCoordinatorSettings
+from penstock.groups.share_group import SHARE_KEYS, ShareGroup
 from penstock.groups.timers import Timers
 from penstock.groups.topics import NoTopics, TopicsView
 from penstock.model.errors import ErrorCode, KafkaError
@@ -49,6 +50,7 @@ class GroupState:
         self.topics: TopicsView = NoTopics()
         self.written: dict[str, GroupMetadataValue] = {}
         self.consumer: dict[str, ConsumerGroup] = {}
+        self.shares: dict[str, ShareGroup] = {}
         self.offsets = OffsetStore()
         self.classic: dict[str, ClassicGroup] = {}
         self.timers = Timers()
@@ -61,6 +63,7 @@ class GroupState:
     # -- groups --------------------------------------------------------------------------------------------------------
 
     def group(self, group_id: str) -> ClassicGroup | ConsumerGroup | None:
+        """Return a group that has offsets here. Share groups have theirs elsewhere, and are not found."""
         return self.consumer.get(group_id) or self.classic.get(group_id)
 
     def group_or_error(self, group_id: str) -> ClassicGroup | ConsumerGroup:
@@ -72,7 +75,8 @@ class GroupState:
     def durable(self) -> object:
         """Return all state that comes from records, for comparison."""
         consumer = {group_id: group.durable() for group_id, group in self.consumer.items()}
-        return self.written, consumer, self.offsets.durable()
+        shares = {group_id: group.durable() for group_id, group in self.shares.items()}
+        return self.written, consumer, shares, self.offsets.durable()
 
     # -- replay --------------------------------------------------------------------------------------------------------
 
@@ -85,6 +89,8 @@ class GroupState:
         elif isinstance(key, GroupMetadataKey):
             assert value is None or isinstance(value, GroupMetadataValue)
             self._replay_classic(key.group, value)
+        elif isinstance(key, SHARE_KEYS):
+            self._replay_share(key.group_id, key, value)
         else:
             self._replay_consumer(key, value)
 
@@ -110,6 +116,16 @@ class GroupState:
         group.replay(key, value)
         if group.is_deleted:
             del self.consumer[group_id]
+
+    def _replay_share(self, group_id: str, key: Message, value: Message | None) -> None:
+        group = self.shares.get(group_id)
+        if group is None:
+            if value is None:
+                return
+            group = self.shares[group_id] = ShareGroup(group_id)
+        group.replay(key, value)
+        if group.is_deleted:
+            del self.shares[group_id]
 
     def begin(self, now_ms: int) -> None:
         """Create the live groups after all records have been replayed."""

@@ -13,6 +13,8 @@ METADATA_VERSION: Final = "metadata.version"
 KRAFT_VERSION: Final = "kraft.version"
 ELIGIBLE_LEADER_REPLICAS_VERSION: Final = "eligible.leader.replicas.version"
 GROUP_VERSION: Final = "group.version"
+# Level 1 has share groups. Level 2 adds their dead letters (KIP-1191), which are not supported.
+SHARE_VERSION: Final = "share.version"
 TRANSACTION_VERSION: Final = "transaction.version"
 
 # metadata.version by Kafka release. 4.0 is the oldest we write: below it partition records have another format.
@@ -42,6 +44,7 @@ SUPPORTED_FEATURES: Final[Mapping[str, Levels]] = {
     GROUP_VERSION: Levels(0, 1),
     KRAFT_VERSION: Levels(0, 1),
     METADATA_VERSION: Levels(METADATA_4_0_IV3, METADATA_4_4_IV1),
+    SHARE_VERSION: Levels(0, 1),
     TRANSACTION_VERSION: Levels(0, 2),
 }
 
@@ -50,6 +53,7 @@ NEW_CLUSTER_FEATURES: Final[Mapping[str, int]] = {
     METADATA_VERSION: METADATA_4_4_IV1,
     ELIGIBLE_LEADER_REPLICAS_VERSION: 1,
     GROUP_VERSION: 1,
+    SHARE_VERSION: 1,
     TRANSACTION_VERSION: 2,
 }
 

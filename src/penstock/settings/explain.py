@@ -90,9 +90,12 @@ def explain_group(
     for name, definition in sorted(GROUP_SETTINGS.items()):
         if names is not None and name not in names:
             continue
-        ((synonym, _),) = definition.synonyms
-        synonyms = _chain(synonym, layers)
-        value = effective.get(synonym, definition.format(definition.default))
+        synonyms = []
+        value = definition.format(definition.default)
+        if definition.synonyms:
+            ((synonym, _),) = definition.synonyms
+            synonyms = _chain(synonym, layers)
+            value = effective.get(synonym, value)
         if name in overrides:
             value = overrides[name]
             synonyms.insert(0, Synonym(name, value, Source.GROUP_CONFIG))

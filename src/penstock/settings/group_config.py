@@ -1,6 +1,6 @@
 """The settings of a single group, which the alter-configs requests set under Kafka's names.
 
-Each setting has a default and bounds in the broker's settings. A value must be within the bounds. If the bounds are
+A number has its default and bounds in the broker's settings. A value must be within the bounds. If the bounds are
 narrowed later, existing values are clamped to them, without any cleanup.
 """
 
@@ -12,8 +12,19 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.model.errors import ErrorCode, KafkaError
-from penstock.settings.definition import Setting, at_least, attribute_of, integer, parse_overrides, settings_of
+from penstock.settings.definition import (
+    Setting,
+    at_least,
+    attribute_of,
+    boolean,
+    integer,
+    one_of,
+    parse_overrides,
+    settings_of,
+    string,
+)
 from penstock.settings.groups import GroupSettings
+from penstock.settings.shares import LATEST, check_offset_reset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,15 +47,60 @@ class GroupConfig:
         at_least(0),
         synonyms=["group.consumer.assignment.interval.ms"],
     )
+    share_session_timeout_ms: int = integer(
+        45_000,
+        "A member of the group is removed if it sends no heartbeat for this long (share groups).",
+        at_least(1),
+        synonyms=["group.share.session.timeout.ms"],
+    )
+    share_heartbeat_interval_ms: int = integer(
+        5000,
+        "How often members of the group send heartbeats (share groups).",
+        at_least(1),
+        synonyms=["group.share.heartbeat.interval.ms"],
+    )
+    share_assignment_interval_ms: int = integer(
+        1000,
+        "The minimum time between two assignments of the share group.",
+        at_least(0),
+        synonyms=["group.share.assignment.interval.ms"],
+    )
+    share_record_lock_duration_ms: int = integer(
+        30_000,
+        "How long a member may hold a record before it is delivered again.",
+        at_least(1000),
+        synonyms=["group.share.record.lock.duration.ms"],
+    )
+    share_delivery_count_limit: int = integer(
+        5,
+        "How often a record is delivered before it is given up.",
+        at_least(2),
+        synonyms=["group.share.delivery.count.limit"],
+    )
+    share_partition_max_record_locks: int = integer(
+        2000,
+        "How many records of a partition the group may hold at a time.",
+        at_least(100),
+        synonyms=["group.share.partition.max.record.locks"],
+    )
+    share_auto_offset_reset: str = string(
+        LATEST,
+        "Where the share group starts to read a partition: earliest, latest, or by_duration:PnDTnHnMn.nS before now.",
+        check_offset_reset,
+    )
+    share_isolation_level: str = string(
+        "read_uncommitted",
+        "Whether members of the share group get records of open and aborted transactions.",
+        one_of("read_committed", "read_uncommitted"),
+    )
+    share_renew_acknowledge_enable: bool = boolean(
+        True, "Whether members of the share group may extend the lock of a record."
+    )
 
     @classmethod
     def of_broker(cls, broker: GroupSettings) -> GroupConfig:
         """Return the settings of a group without overrides."""
-        return cls(
-            consumer_session_timeout_ms=broker.group_consumer_session_timeout_ms,
-            consumer_heartbeat_interval_ms=broker.group_consumer_heartbeat_interval_ms,
-            consumer_assignment_interval_ms=broker.group_consumer_assignment_interval_ms,
-        )
+        return cls(**{name: getattr(broker, attribute) for name, attribute in _INHERITED.items()})
 
     @classmethod
     def check(cls, overrides: Mapping[str, str], broker: GroupSettings) -> None:
@@ -54,6 +110,8 @@ class GroupConfig:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"Group config {name} is not used here")
         values = parse_overrides(overrides, GROUP_SETTINGS, "group")
         for name in overrides:
+            if attribute_of(name) not in _INHERITED:
+                continue
             low, high = _bounds(name, broker)
             if not low <= values[attribute_of(name)] <= high:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} must be in the range {low} to {high} inclusive.")
@@ -63,6 +121,10 @@ class GroupConfig:
                 ErrorCode.INVALID_CONFIG,
                 "consumer.session.timeout.ms must be greater than consumer.heartbeat.interval.ms",
             )
+        if result.share_session_timeout_ms <= result.share_heartbeat_interval_ms:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, "share.session.timeout.ms must be greater than share.heartbeat.interval.ms"
+            )
 
     @classmethod
     def in_force(cls, overrides: Mapping[str, str], broker: GroupSettings) -> GroupConfig:
@@ -70,19 +132,34 @@ class GroupConfig:
         values = {}
         for name, definition in GROUP_SETTINGS.items():
             if name in overrides:
-                low, high = _bounds(name, broker)
-                values[attribute_of(name)] = min(max(definition.parse(overrides[name]), low), high)
+                value = definition.parse(overrides[name])
+                if attribute_of(name) in _INHERITED:
+                    low, high = _bounds(name, broker)
+                    value = min(max(value, low), high)
+                values[attribute_of(name)] = value
         return dataclasses.replace(cls.of_broker(broker), **values)
 
 
 GROUP_SETTINGS: Final[dict[str, Setting]] = settings_of(GroupConfig)
 
-# Kafka's settings for group types that are not supported, and one about threads.
-_NOT_USED: Final = ("share.", "streams.", "errors.deadletterqueue.", "consumer.assignor.offload.enable")
+# The settings whose default and bounds are those of the broker, by attribute: the attribute of the broker.
+_INHERITED: Final = {
+    attribute_of(name): attribute_of(definition.synonyms[0][0])
+    for name, definition in GROUP_SETTINGS.items()
+    if definition.synonyms
+}
+
+# Kafka's settings for what is not supported, and two about threads.
+_NOT_USED: Final = (
+    "streams.",
+    "errors.deadletterqueue.",
+    "consumer.assignor.offload.enable",
+    "share.assignor.offload.enable",
+)
 
 
 def _bounds(name: str, broker: GroupSettings) -> tuple[int, int]:
-    attribute = attribute_of(name).removeprefix("consumer_")
-    low: int = getattr(broker, f"group_consumer_min_{attribute}")
-    high: int = getattr(broker, f"group_consumer_max_{attribute}")
+    kind, _, what = attribute_of(name).partition("_")
+    low: int = getattr(broker, f"group_{kind}_min_{what}")
+    high: int = getattr(broker, f"group_{kind}_max_{what}")
     return low, high

@@ -1,4 +1,4 @@
-"""Settings of the group coordinator: both protocols and committed offsets."""
+"""Settings of the group coordinator: all protocols and committed offsets."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from penstock.settings.definition import (
     string,
     strings,
 )
+from penstock.settings.shares import ShareSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class GroupSettings:
+class GroupSettings(ShareSettings):
     offsets_topic_num_partitions: int = integer(
         50, "Number of partitions of __consumer_offsets. Do not change it once the topic exists.", at_least(1)
     )

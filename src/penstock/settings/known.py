@@ -21,13 +21,15 @@ create.topic.policy.class.name delete.records.purgatory.purge.interval.requests
 fetch.purgatory.purge.interval.requests follower.fetch.last.tiered.offset.enable
 group.consumer.assignor.offload.enable
 group.coordinator.append.linger.ms group.coordinator.background.threads group.coordinator.cached.buffer.max.bytes
-group.coordinator.threads internal.metadata.delete.delay.millis internal.metadata.max.batch.size.in.bytes
+group.coordinator.threads group.share.assignor.offload.enable group.share.dlq.manager.class.name
+group.share.persister.class.name internal.metadata.delete.delay.millis internal.metadata.max.batch.size.in.bytes
 kafka.metrics.polling.interval.secs kafka.metrics.reporters
 log.initial.task.delay.ms max.connection.creation.rate metric.reporters
 metrics.num.samples metrics.recording.level metrics.sample.window.ms num.io.threads num.network.threads
 num.recovery.threads.per.data.dir num.replica.fetchers principal.builder.class
 producer.purgatory.purge.interval.requests replication.quota.window.num
 replication.quota.window.size.seconds security.providers
+share.coordinator.append.linger.ms share.coordinator.cached.buffer.max.bytes share.coordinator.threads
 share.fetch.purgatory.purge.interval.requests socket.connection.setup.timeout.max.ms
 socket.connection.setup.timeout.ms telemetry.max.bytes
 unstable.api.versions.enable unstable.feature.versions.enable
@@ -39,14 +41,12 @@ KNOWN_TO_KAFKA: Final = frozenset(_NAMES.split())
 KNOWN_PREFIXES: Final = (
     "delegation.token.",
     "errors.deadletterqueue.",
-    "group.share.",
     "group.streams.",
     "listener.name.",
     "remote.",
     "rlmm.config.",
     "rsm.config.",
     "sasl.",
-    "share.coordinator.",
     "ssl.",
 )
 
@@ -86,7 +86,7 @@ def missing_protection(name: str, value: str) -> str | None:
 
 
 _INT_NAMES: Final = """
-background.threads group.coordinator.cached.buffer.max.bytes group.share.assignment.interval.ms
+background.threads group.coordinator.cached.buffer.max.bytes
 group.streams.assignment.interval.ms max.connection.creation.rate num.io.threads num.network.threads
 num.recovery.threads.per.data.dir num.replica.fetchers remote.fetch.max.wait.ms
 remote.log.manager.copier.thread.pool.size remote.log.manager.expiration.thread.pool.size

@@ -314,17 +314,24 @@ def check_groups(settings: NodeSettings) -> None:
     if "classic" not in settings.group_coordinator_rebalance_protocols:
         raise refusal("Disabling the 'classic' protocol is not supported.")
     for what in ("heartbeat.interval.ms", "session.timeout.ms", "assignment.interval.ms"):
-        low, value, high = (
-            getattr(settings, attribute_of(f"group.consumer.{bound}{what}")) for bound in ("min.", "", "max.")
-        )
-        if high < low:
-            raise refusal(f"group.consumer.max.{what} must be greater than or equal to group.consumer.min.{what}")
-        if value < low:
-            raise refusal(f"group.consumer.{what} must be greater than or equal to group.consumer.min.{what}")
-        if value > high:
-            raise refusal(f"group.consumer.{what} must be less than or equal to group.consumer.max.{what}")
+        _check_bounds(settings, "group.consumer.", what)
+        _check_bounds(settings, "group.share.", what)
+    for what in ("record.lock.duration.ms", "delivery.count.limit", "partition.max.record.locks"):
+        _check_bounds(settings, "group.share.", what)
     if settings.group_consumer_heartbeat_interval_ms >= settings.group_consumer_session_timeout_ms:
         raise refusal("group.consumer.heartbeat.interval.ms must be less than group.consumer.session.timeout.ms")
+    if settings.group_share_heartbeat_interval_ms >= settings.group_share_session_timeout_ms:
+        raise refusal("group.share.heartbeat.interval.ms must be less than group.share.session.timeout.ms")
+
+
+def _check_bounds(settings: NodeSettings, prefix: str, what: str) -> None:
+    low, value, high = (getattr(settings, attribute_of(f"{prefix}{bound}{what}")) for bound in ("min.", "", "max."))
+    if high < low:
+        raise refusal(f"{prefix}max.{what} must be greater than or equal to {prefix}min.{what}")
+    if value < low:
+        raise refusal(f"{prefix}{what} must be greater than or equal to {prefix}min.{what}")
+    if value > high:
+        raise refusal(f"{prefix}{what} must be less than or equal to {prefix}max.{what}")
 
 
 def _broker_synonyms() -> dict[str, Setting]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from penstock.groups.settings import GATHERING_MS, GroupCoordinatorSettings
 from penstock.settings.group_config import GroupConfig
 from penstock.settings.node import NodeSettings
+from penstock.settings.shares import offset_reset
 
 QUORUM = {
     "node.id": "1",
@@ -26,11 +29,16 @@ def test_a_group_is_held_within_the_bounds_of_now() -> None:
         "consumer.session.timeout.ms": "60000",
         "consumer.heartbeat.interval.ms": "1",
         "share.session.timeout.ms": "7",
+        "share.delivery.count.limit": "3",
+        "share.auto.offset.reset": "earliest",
     }
     config = GroupConfig.in_force(overrides, node)
-    assert config == GroupConfig(consumer_session_timeout_ms=50_000, consumer_heartbeat_interval_ms=5000)
+    assert config == GroupConfig(
+        consumer_session_timeout_ms=50_000, share_delivery_count_limit=3, share_auto_offset_reset="earliest"
+    )
     settings = GroupCoordinatorSettings.of(node).with_config(config)
     assert settings.consumer_session_timeout_ms == 50_000
+    assert settings.share_session_timeout_ms == 45_000
     assert settings.with_config(GroupConfig.of_broker(node)) == GroupCoordinatorSettings.of(node)
 
 
@@ -52,3 +60,20 @@ def test_properties() -> None:
     assert settings.assignment_interval_ms == 7
     assert settings.allows_upgrade
     assert not settings.allows_downgrade
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("earliest", "earliest"),
+        ("LATEST", "latest"),
+        ("by_duration:PT1H", 3_600_000),
+        ("by_duration:P1DT2M3.5S", 86_523_500),
+        ("by_duration:P", None),
+        ("by_duration:P1DT", None),
+        ("by_duration:-PT1H", None),
+        ("none", None),
+    ],
+)
+def test_where_a_share_group_starts(text: str, value: str | int | None) -> None:
+    assert offset_reset(text) == value

@@ -30,8 +30,11 @@ KAFKA_4_3 = """
 66 ListTransactions 0-2 0 b | 67 AllocateProducerIds 0-0 0 c | 68 ConsumerGroupHeartbeat 0-1 0 b
 69 ConsumerGroupDescribe 0-1 0 b | 70 ControllerRegistration 0-0 0 c | 71 GetTelemetrySubscriptions 0-0 0 b
 72 PushTelemetry 0-0 0 b | 73 AssignReplicasToDirs 0-0 0 c | 74 ListConfigResources 0-1 0 b
-75 DescribeTopicPartitions 0-0 0 b | 80 AddRaftVoter 0-1 0 bc | 81 RemoveRaftVoter 0-0 0 bc
-82 UpdateRaftVoter 0-0 0 c
+75 DescribeTopicPartitions 0-0 0 b | 76 ShareGroupHeartbeat 1-1 0 b | 77 ShareGroupDescribe 1-1 0 b
+78 ShareFetch 1-2 0 b | 79 ShareAcknowledge 1-2 0 b | 80 AddRaftVoter 0-1 0 bc | 81 RemoveRaftVoter 0-0 0 bc
+82 UpdateRaftVoter 0-0 0 c | 83 InitializeShareGroupState 0-0 0 b | 84 ReadShareGroupState 0-0 0 b
+85 WriteShareGroupState 0-1 0 b | 86 DeleteShareGroupState 0-0 0 b | 87 ReadShareGroupStateSummary 0-1 0 b
+90 DescribeShareGroupOffsets 0-1 0 b | 91 AlterShareGroupOffsets 0-0 0 b | 92 DeleteShareGroupOffsets 0-0 0 b
 """
 
 

@@ -59,6 +59,15 @@ def test_a_groups_own_value_comes_first_then_every_layer_below() -> None:
         "consumer.assignment.interval.ms": ("3", "DYNAMIC_BROKER_CONFIG"),
         "consumer.heartbeat.interval.ms": ("5000", "DEFAULT_CONFIG"),
         "consumer.session.timeout.ms": ("45000", "DEFAULT_CONFIG"),
+        "share.assignment.interval.ms": ("1000", "DEFAULT_CONFIG"),
+        "share.auto.offset.reset": ("latest", "DEFAULT_CONFIG"),
+        "share.delivery.count.limit": ("5", "DEFAULT_CONFIG"),
+        "share.heartbeat.interval.ms": ("5000", "DEFAULT_CONFIG"),
+        "share.isolation.level": ("read_uncommitted", "DEFAULT_CONFIG"),
+        "share.partition.max.record.locks": ("2000", "DEFAULT_CONFIG"),
+        "share.record.lock.duration.ms": ("30000", "DEFAULT_CONFIG"),
+        "share.renew.acknowledge.enable": ("true", "DEFAULT_CONFIG"),
+        "share.session.timeout.ms": ("45000", "DEFAULT_CONFIG"),
     }
 
 

@@ -235,4 +235,8 @@ def test_kafkas_dynamic_settings_are_dynamic() -> None:
     assert "group.consumer.assignment.interval.ms" in dynamic
     assert not {"log.retention.hours", "node.id", "log.dirs", "num.partitions"} & dynamic
     others = {name for name in BROKER_SETTINGS if name.startswith(("group.", "offset", "transaction"))} & dynamic
-    assert others == {"group.consumer.assignment.interval.ms", "transaction.partition.verification.enable"}
+    assert others == {
+        "group.consumer.assignment.interval.ms",
+        "group.share.assignment.interval.ms",
+        "transaction.partition.verification.enable",
+    }

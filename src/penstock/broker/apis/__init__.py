@@ -13,6 +13,7 @@ from penstock.broker.apis import (
     alter_configs,
     alter_partition_reassignments,
     alter_replica_log_dirs,
+    alter_share_group_offsets,
     alter_user_scram_credentials,
     api_versions,
     consumer_group_describe,
@@ -24,6 +25,8 @@ from penstock.broker.apis import (
     delete_acls,
     delete_groups,
     delete_records,
+    delete_share_group_offsets,
+    delete_share_group_state,
     delete_topics,
     describe_acls,
     describe_client_quotas,
@@ -34,6 +37,7 @@ from penstock.broker.apis import (
     describe_log_dirs,
     describe_producers,
     describe_quorum,
+    describe_share_group_offsets,
     describe_topic_partitions,
     describe_transactions,
     describe_user_scram_credentials,
@@ -45,6 +49,7 @@ from penstock.broker.apis import (
     heartbeat,
     incremental_alter_configs,
     init_producer_id,
+    initialize_share_group_state,
     join_group,
     leave_group,
     list_config_resources,
@@ -58,14 +63,21 @@ from penstock.broker.apis import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    read_share_group_state,
+    read_share_group_state_summary,
     remove_raft_voter,
     renew_delegation_token,
     sasl_authenticate,
     sasl_handshake,
+    share_acknowledge,
+    share_fetch,
+    share_group_describe,
+    share_group_heartbeat,
     sync_group,
     txn_offset_commit,
     unregister_broker,
     update_features,
+    write_share_group_state,
     write_txn_markers,
 )
 from penstock.broker.apis.services import (
@@ -75,12 +87,14 @@ from penstock.broker.apis.services import (
     GroupServices,
     LogServices,
     ProduceServices,
+    ShareServices,
     TransactionServices,
 )
 from penstock.broker.net.router import Api
 
 PRODUCE_APIS: tuple[Api[ProduceServices], ...] = (produce,)
 FETCH_APIS: tuple[Api[FetchServices], ...] = (fetch,)
+SHARE_APIS: tuple[Api[ShareServices], ...] = (share_fetch, share_acknowledge)
 LOG_APIS: tuple[Api[LogServices], ...] = (
     list_offsets, delete_records, offset_for_leader_epoch, alter_replica_log_dirs, describe_log_dirs,
     describe_producers,
@@ -90,7 +104,10 @@ CLUSTER_APIS: tuple[Api[ClusterServices], ...] = (
 )  # fmt: skip
 GROUP_APIS: tuple[Api[GroupServices], ...] = (
     join_group, sync_group, heartbeat, leave_group, offset_commit, offset_fetch, offset_delete, list_groups,
-    describe_groups, delete_groups, consumer_group_heartbeat, consumer_group_describe,
+    describe_groups, delete_groups, consumer_group_heartbeat, consumer_group_describe, initialize_share_group_state,
+    read_share_group_state, write_share_group_state, delete_share_group_state, read_share_group_state_summary,
+    share_group_heartbeat, share_group_describe, describe_share_group_offsets, alter_share_group_offsets,
+    delete_share_group_offsets,
 )  # fmt: skip
 TRANSACTION_APIS: tuple[Api[TransactionServices], ...] = (
     init_producer_id, add_partitions_to_txn, add_offsets_to_txn, end_txn, write_txn_markers, txn_offset_commit,
@@ -109,6 +126,6 @@ ADMIN_APIS: tuple[Api[AdminServices], ...] = (
 BROKER_ADMIN_APIS: tuple[Api[AdminServices], ...] = (list_config_resources, describe_client_quotas)
 
 BROKER_APIS: tuple[Api[Never], ...] = (
-    *PRODUCE_APIS, *FETCH_APIS, *LOG_APIS, *CLUSTER_APIS, *GROUP_APIS, *TRANSACTION_APIS, *ADMIN_APIS,
+    *PRODUCE_APIS, *FETCH_APIS, *SHARE_APIS, *LOG_APIS, *CLUSTER_APIS, *GROUP_APIS, *TRANSACTION_APIS, *ADMIN_APIS,
     *BROKER_ADMIN_APIS,
 )  # fmt: skip

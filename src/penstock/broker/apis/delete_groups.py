@@ -1,10 +1,9 @@
-"""DeleteGroups: deletes groups that have no members, with all their offsets. Versions 0-2."""
+"""DeleteGroups: deletes groups of any kind that have no members, with all their offsets. Versions 0-2."""
 
 from __future__ import annotations
 
 from penstock.broker.apis.services import GroupServices
 from penstock.broker.coordinators.questions import Gathering, caller_of
-from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
@@ -30,13 +29,7 @@ def handle(services: GroupServices, request: Request, message: DeleteGroupsReque
         if not request.may(Operation.DELETE, group_resource(group_id)):
             deleted(refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED))
             return
-        asked = DeleteGroupsRequest(groups_names=[group_id])
-        services.coordinators.groups.submit(
-            group_id,
-            lambda shard, token, now_ms: shard.delete_groups(asked, token, caller, now_ms),
-            Waiting(deleted, refusal),
-            writes=True,
-        )
+        services.coordinators.share_groups.delete_group(group_id, caller, deleted)
 
     gathering = Gathering(len(names), lambda: answer(response))
     for each in names:

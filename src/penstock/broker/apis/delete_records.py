@@ -69,9 +69,7 @@ def _delete(services: LogServices, topic: str, index: int, offset: int) -> tuple
     if offset < 0 or offset > leader.high_watermark:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
     if offset > log.log_start_offset:
-        log.advance_log_start(offset)
-        replica.log_start_moved()
-        services.storage.log_start_moved(replica)
+        services.storage.delete_before(replica, offset)
     return replica, offset
 
 

@@ -1,7 +1,7 @@
-"""FindCoordinator: finds the broker that coordinates a group or a transactional id.
+"""FindCoordinator: finds the broker that coordinates a group, a transactional id or a share partition.
 
-Versions 0-6: 1 adds transactional ids, 4 many keys in one request, 6 share groups, which are not supported. The first
-request creates the internal topic of the coordinators; there is no coordinator until the topic has a leader.
+Versions 0-6: 1 adds transactional ids, 4 many keys in one request, 6 share partitions (group:topic id:partition). The
+first request creates the internal topic of the coordinators; there is no coordinator until the topic has a leader.
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ from penstock.broker.apis.services import ClusterServices
 from penstock.broker.coordinators.internal_topics import internal_topic
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode, KafkaError
-from penstock.model.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
+from penstock.model.topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from penstock.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from penstock.security.authorizer import Operation, group_resource, transactional_id_resource
+from penstock.security.authorizer import CLUSTER, Operation, group_resource, transactional_id_resource
+from penstock.share_state.key import SharePartitionKey
 
 VERSIONS = (0, 6)
 
 BATCHED_SINCE: Final = 4
 GROUP: Final = 0
 TRANSACTION: Final = 1
+SHARE: Final = 2
+SHARE_SINCE: Final = 6
 
 
 def handle(services: ClusterServices, request: Request, message: FindCoordinatorRequest) -> FindCoordinatorResponse:
@@ -55,6 +58,14 @@ def _coordinator(services: ClusterServices, request: Request, key_type: int, key
         if not request.may(Operation.DESCRIBE, transactional_id_resource(key)):
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         topic, index = TRANSACTION_STATE, services.coordinators.transactions.partition_of(key)
+    elif key_type == SHARE and request.version >= SHARE_SINCE:
+        if not request.may(Operation.CLUSTER_ACTION, CLUSTER):
+            raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        try:
+            share_partition = SharePartitionKey.parse(key)
+        except ValueError as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
+        topic, index = SHARE_GROUP_STATE, services.coordinators.shares.partition_of(str(share_partition))
     else:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there are no coordinators of type {key_type}")
     partition = services.metadata.image.topics.partition(topic, index)

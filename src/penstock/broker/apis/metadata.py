@@ -14,7 +14,13 @@ from penstock.metadata.partition import NO_LEADER, Partition
 from penstock.metadata.topics import Topic
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import ZERO_UUID
-from penstock.model.topics import CONSUMER_OFFSETS, INTERNAL_TOPICS, TRANSACTION_STATE, check_topic_name
+from penstock.model.topics import (
+    CONSUMER_OFFSETS,
+    INTERNAL_TOPICS,
+    SHARE_GROUP_STATE,
+    TRANSACTION_STATE,
+    check_topic_name,
+)
 from penstock.protocol.messages.create_topics import CreatableTopic
 from penstock.protocol.messages.metadata import (
     MetadataRequest,
@@ -165,7 +171,7 @@ def _create(services: ClusterServices, names: list[str]) -> None:
     """Request the topics from the controller; clients find them when they ask again."""
     services.topic_creation.ask(
         internal_topic(name, services.settings.now)
-        if name in (CONSUMER_OFFSETS, TRANSACTION_STATE)
+        if name in (CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE)
         else CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)
         for name in names
     )

@@ -24,6 +24,7 @@ from penstock.broker.partitions.leader_hints import LeaderHints
 from penstock.broker.partitions.replicas import Replicas
 from penstock.broker.partitions.searches import Searches
 from penstock.broker.partitions.wakeups import Wakeups
+from penstock.broker.shares.share_partitions import SharePartitions
 from penstock.broker.storage.storage import Storage
 from penstock.io.clock import Clock
 from penstock.io.files import FileSystem
@@ -53,6 +54,19 @@ class FetchServices:
     sessions: FetchSessions
     followers: FollowerFetches
     lifecycle: BrokerLifecycle
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareServices:
+    """For APIs that deliver records to share groups."""
+
+    loop: asyncio.AbstractEventLoop
+    settings: LiveSettings
+    metadata: Metadata
+    replicas: Replicas
+    hints: LeaderHints
+    coordinators: Coordinators
+    shares: SharePartitions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,5 @@
-"""The coordinators of a broker: groups over `__consumer_offsets`, transactions over `__transaction_state`."""
+"""The coordinators of a broker: groups over `__consumer_offsets`, transactions over `__transaction_state`, the state of
+share groups over `__share_group_state`."""
 
 from __future__ import annotations
 
@@ -7,9 +8,13 @@ from collections.abc import Callable, Iterable, Mapping
 
 from penstock.broker.coordinators.completion import Completion
 from penstock.broker.coordinators.coordinator import Coordinator
+from penstock.broker.coordinators.end_offsets import EndOffsets
 from penstock.broker.coordinators.marker_delivery import MarkerDelivery
 from penstock.broker.coordinators.offset_replay import OffsetReplay
-from penstock.broker.coordinators.serde import GROUP_RECORDS, TRANSACTION_RECORDS
+from penstock.broker.coordinators.serde import GROUP_RECORDS, SHARE_STATE_RECORDS, TRANSACTION_RECORDS
+from penstock.broker.coordinators.share_groups import ShareGroups
+from penstock.broker.coordinators.share_pruning import SharePruning
+from penstock.broker.coordinators.share_states import ShareStates
 from penstock.broker.coordinators.steady_clock import SteadyClock
 from penstock.broker.coordinators.verification import TransactionVerification
 from penstock.broker.coordinators.write_markers import MarkerWriter
@@ -25,12 +30,13 @@ from penstock.groups.shard import GroupShard
 from penstock.groups.topics import DeletedTopic
 from penstock.io.clock import Clock, Randomness
 from penstock.metadata.delta import MetadataDelta
-from penstock.metadata.features import GROUP_VERSION, TRANSACTION_VERSION
+from penstock.metadata.features import GROUP_VERSION, SHARE_VERSION, TRANSACTION_VERSION
 from penstock.metadata.image import ConfigResource, Metadata, ResourceType
 from penstock.model.ids import Uuid
-from penstock.model.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
+from penstock.model.topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from penstock.settings.group_config import GroupConfig
 from penstock.settings.live import LiveSettings
+from penstock.share_state.shard import ShareStateShard
 from penstock.transactions.shard import TransactionShard
 
 
@@ -49,8 +55,11 @@ class Coordinators:
         wakeups: Wakeups,
         producer_ids: ProducerIds,
         is_surely_alive: Callable[[], bool],
+        create_topic: Callable[[str], None],
+        delete_before: Callable[[Replica, int], None],
     ) -> None:
-        """`is_surely_alive`: whether no controller can consider this broker dead."""
+        """`is_surely_alive`: whether no controller can consider this broker dead. `create_topic` requests an internal
+        topic from the controller. `delete_before` deletes the records of a log before an offset."""
         self._settings = settings
         self._metadata = metadata
         self._randomness = randomness
@@ -65,7 +74,7 @@ class Coordinators:
             CONSUMER_OFFSETS,
             GROUP_RECORDS,
             self._new_group_shard,
-            lambda shard, key, value, producer_id, now_ms: shard.replay(
+            lambda shard, key, value, producer_id, now_ms, offset: shard.replay(
                 key, value, producer_id=producer_id, now_ms=now_ms
             ),
             loop=loop,
@@ -84,7 +93,7 @@ class Coordinators:
             TRANSACTION_STATE,
             TRANSACTION_RECORDS,
             self._new_transaction_shard,
-            lambda shard, key, value, producer_id, now_ms: shard.replay(key, value),
+            lambda shard, key, value, producer_id, now_ms, offset: shard.replay(key, value),
             loop=loop,
             clock=steady_clock,
             metadata=metadata,
@@ -94,6 +103,36 @@ class Coordinators:
             load_buffer_size=at_start.transaction_state_log_load_buffer_size,
             loads=loads,
         )
+        self.shares: Coordinator[ShareStateShard] = Coordinator(
+            SHARE_GROUP_STATE,
+            SHARE_STATE_RECORDS,
+            lambda index, leader_epoch: ShareStateShard(settings.now, self._topics),
+            lambda shard, key, value, producer_id, now_ms, offset: shard.replay(key, value, offset),
+            loop=loop,
+            clock=steady_clock,
+            metadata=metadata,
+            wakeups=wakeups,
+            partitions_default=at_start.share_coordinator_state_topic_num_partitions,
+            commit_timeout_ms=at_start.share_coordinator_write_timeout_ms,
+            load_buffer_size=at_start.share_coordinator_load_buffer_size,
+            codec=at_start.share_coordinator_state_topic_compression_codec,
+            loads=loads,
+        )
+        self.share_states = ShareStates(
+            self.shares,
+            settings=settings,
+            loop=loop,
+            metadata=metadata,
+            brokers=brokers,
+            create_topic=create_topic,
+        )
+        self.share_groups = ShareGroups(
+            self.groups,
+            self.share_states,
+            EndOffsets(settings=settings, loop=loop, metadata=metadata, brokers=brokers, replicas=replicas),
+            metadata,
+        )
+        self._share_pruning = SharePruning(self.shares, settings=settings, loop=loop, delete_before=delete_before)
         self.completion = Completion(self.transactions, at_start.add_partitions_to_txn_retry_backoff_max_ms / 1000)
         self.marker_writer = MarkerWriter(self.groups, replicas, hints, clock, wakeups)
         self.marker_delivery = MarkerDelivery(
@@ -116,6 +155,10 @@ class Coordinators:
             self._metadata.image.features.get(GROUP_VERSION, 0) > 0
             and "consumer" in self._settings.now.group_coordinator_rebalance_protocols
         )
+
+    @property
+    def serves_share_groups(self) -> bool:
+        return self._metadata.image.features.get(SHARE_VERSION, 0) > 0
 
     @property
     def transaction_version(self) -> int:
@@ -145,6 +188,9 @@ class Coordinators:
             self.groups.replica_changed(replica)
         elif topic == TRANSACTION_STATE:
             self.transactions.replica_changed(replica)
+        elif topic == SHARE_GROUP_STATE:
+            self.shares.replica_changed(replica)
+            self._share_pruning.set_timer()
 
     def committed(self, delta: MetadataDelta) -> None:
         """The metadata changed."""
@@ -153,10 +199,15 @@ class Coordinators:
         if delta.removed_topics:
             gone = [DeletedTopic(topic.name, topic.topic_id) for topic in delta.removed_topics.values()]
             self.groups.tell_all(lambda shard, now_ms: shard.topics_deleted(gone, now_ms))
+            gone_ids = {topic.topic_id for topic in gone}
+            self.shares.tell_all(lambda shard, now_ms: shard.topics_deleted(gone_ids))
 
     def close(self) -> None:
         self.groups.close()
         self.transactions.close()
+        self.shares.close()
+        self.share_states.close()
+        self._share_pruning.close()
 
 
 class ImageGroupSettings:

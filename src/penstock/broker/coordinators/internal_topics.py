@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.model.topics import CONSUMER_OFFSETS
+from penstock.model.topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from penstock.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 from penstock.settings.node import NodeSettings
 
@@ -29,6 +29,22 @@ def internal_topic(name: str, settings: NodeSettings) -> CreatableTopic:
                     "cleanup.policy": "compact",
                     "segment.bytes": str(settings.offsets_topic_segment_bytes),
                     "compression.type": "producer",
+                }
+            ),
+        )
+    if name == SHARE_GROUP_STATE:
+        return CreatableTopic(
+            name=name,
+            num_partitions=settings.share_coordinator_state_topic_num_partitions,
+            replication_factor=min(replicas_max, settings.share_coordinator_state_topic_replication_factor),
+            configs=_configs(
+                {
+                    # The coordinator deletes what it no longer needs.
+                    "cleanup.policy": "delete",
+                    "retention.ms": "-1",
+                    "compression.type": "producer",
+                    "min.insync.replicas": str(min(replicas_max, settings.share_coordinator_state_topic_min_isr)),
+                    "segment.bytes": str(settings.share_coordinator_state_topic_segment_bytes),
                 }
             ),
         )

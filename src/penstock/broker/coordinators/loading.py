@@ -193,7 +193,8 @@ class Load(Generic[ShardT]):
                     self._leave_alone(key, value)
                 else:
                     timestamp = header.base_timestamp + timestamp_delta
-                    self._replay_record(self._shard, known.key, known.value, producer_id, timestamp)
+                    offset = header.base_offset + offset_delta
+                    self._replay_record(self._shard, known.key, known.value, producer_id, timestamp, offset)
             self._count += 1
             until_look -= 1
             if not until_look:

@@ -295,7 +295,7 @@ class CoordinatorPartition(Generic[ShardT]):
             if self.shard is not shard:
                 self._refuse(decision.replies, ErrorCode.NOT_COORDINATOR)
                 return False
-        self._replay(decision.records, now_ms)
+        self._replay(decision.records, now_ms, self.end_offset)
         self._batch += new
         self._batch_size += size
         if not self._is_flush_due:
@@ -336,7 +336,8 @@ class CoordinatorPartition(Generic[ShardT]):
         except KafkaError as error:
             self._refuse(decision.replies, told_to_clients(error.code))
             return False
-        self._replay(decision.records, now_ms, producer)
+        first_offset = self.replica.log.log_end_offset - len(decision.records)
+        self._replay(decision.records, now_ms, first_offset, producer)
         self._coordinator.wake_readers()
         return True
 
@@ -344,13 +345,15 @@ class CoordinatorPartition(Generic[ShardT]):
         encode = self._coordinator.records.encode
         return [(now_ms, *encode(record), ()) for record in records]
 
-    def _replay(self, records: list[CoordinatorRecord], now_ms: int, producer: Producer | None = None) -> None:
+    def _replay(
+        self, records: list[CoordinatorRecord], now_ms: int, first_offset: int, producer: Producer | None = None
+    ) -> None:
         shard = self.shard
         assert shard is not None
         replay = self._coordinator.replay
         producer_id = NO_PRODUCER if producer is None else producer.producer_id
-        for key, value in records:
-            replay(shard, key, value, producer_id, now_ms)
+        for offset, (key, value) in enumerate(records, first_offset):
+            replay(shard, key, value, producer_id, now_ms, offset)
 
     def _flush_soon(self) -> None:
         self._is_flush_due = False

@@ -13,7 +13,7 @@ from penstock.coordinator.decision import CoordinatorRecord
 from penstock.groups.records import value_version as group_value_version
 from penstock.protocol.codec import MalformedMessage, decode_from, encode
 from penstock.protocol.declaration import Message
-from penstock.protocol.messages import group_records, transaction_records
+from penstock.protocol.messages import group_records, share_state_records, transaction_records
 from penstock.transactions.records import value_version as transaction_value_version
 
 RecordTypes = Mapping[int, tuple[type[Message], type[Message]]]
@@ -59,3 +59,4 @@ class RecordFormat:
 
 GROUP_RECORDS = RecordFormat(group_records.RECORD_TYPES, group_value_version)
 TRANSACTION_RECORDS = RecordFormat(transaction_records.RECORD_TYPES, transaction_value_version)
+SHARE_STATE_RECORDS = RecordFormat(share_state_records.RECORD_TYPES, lambda value: 0)

@@ -45,8 +45,9 @@ class Waiting:
         self.answer(self.refusal(code))
 
 
-# Replays a record into a shard: key, value, the id of the producer whose transaction it is part of, the timestamp.
-Replay = Callable[[ShardT, Message, Message | None, int, int], None]
+# Replays a record into a shard: key, value, the id of the producer whose transaction it is part of, the timestamp, the
+# offset in the log.
+Replay = Callable[[ShardT, Message, Message | None, int, int, int], None]
 # The shard, the producer's id and epoch, and whether its transaction was committed.
 EndTransaction = Callable[[ShardT, int, int, bool], None]
 

@@ -132,6 +132,7 @@ class Connection(asyncio.BufferedProtocol):
         self._muted_by: Reply | None = None
         self.produce_target: object = None  # target of the last plain produce request; only its handler knows the type
         self.metered: MeteredClient | None = None  # while quotas are set: the client, and its limits
+        self.on_closed: Callable[[Connection], None] | None = None  # called if this connection has share sessions
         self._throttled: asyncio.TimerHandle | None = None
 
     @property
@@ -158,6 +159,8 @@ class Connection(asyncio.BufferedProtocol):
             self._throttled.cancel()
         self._own = None
         self.listener.connection_closed(self)
+        if self.on_closed is not None:
+            self.on_closed(self)
 
     def get_buffer(self, sizehint: int) -> bytearray | memoryview:
         if self._own is None:

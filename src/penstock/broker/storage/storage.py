@@ -293,8 +293,10 @@ class Storage:
         self._on_directory_failed(self.log_directories.id_of(directory), directory.path)
         self._context.wakeups.run()
 
-    def log_start_moved(self, replica: Replica) -> None:
-        """DeleteRecords moved a log start offset: make it durable soon and delete the segments below it."""
+    def delete_before(self, replica: Replica, offset: int) -> None:
+        """Delete the records of a log before an offset: now for readers, soon on disk."""
+        replica.log.advance_log_start(offset)
+        replica.log_start_moved()
         self._retain(replica)
         if not self._start_checkpoint_due:
             self._start_checkpoint_due = True

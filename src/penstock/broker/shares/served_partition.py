@@ -1,0 +1,267 @@
+"""A share partition that this broker serves: a group's queue over a partition that the broker leads.
+
+It is loaded from the share coordinator when the first member fetches from it. If the group has never read the
+partition, its start offset is chosen by `share.auto.offset.reset` and persisted before anything is delivered: another
+leader would choose another one, and skip records.
+
+Waiting fetches take turns: new records, or released ones, wake the fetch that has waited longest, and the next only if
+there is something left. For the replica, all of them are one waiting fetch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from penstock.broker.partitions.replica import Replica
+from penstock.broker.shares.group_settings import ShareGroupSettings
+from penstock.broker.shares.persister import UNKNOWN_OFFSET, PersistedState, Persister
+from penstock.io.clock import Clock
+from penstock.log.log import TimestampedOffset
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.ownership import owned_by_loop
+from penstock.settings.shares import EARLIEST, LATEST, offset_reset
+from penstock.share_state.key import SharePartitionKey
+from penstock.shares.share_partition import SharePartition
+from penstock.shares.states import Acknowledgement, DeliverySettings, Write
+
+logger = logging.getLogger("penstock.shares")
+
+Done = Callable[[ErrorCode], None]
+
+
+class WaitingShareFetch(Protocol):
+    def wake(self) -> None: ...
+
+
+@owned_by_loop()
+class ServedPartition:
+    def __init__(
+        self,
+        key: SharePartitionKey,
+        replica: Replica,
+        persister: Persister,
+        *,
+        settings: Callable[[], ShareGroupSettings],
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        lost: Callable[[ServedPartition], None],
+    ) -> None:
+        """`lost` is called if the share coordinator knows another leader, or no such group."""
+        self.key = key
+        self.replica = replica
+        self.leader_epoch = replica.leader_epoch
+        self.settings = settings
+        self.core: SharePartition | None = None  # None while the state is being loaded
+        self.failure: KafkaError | None = None  # why it could not be loaded
+        self.is_read_by_thread = False
+        self.bytes_per_record = 0.0  # in the last read; 0 if unknown
+        self._persister = persister
+        self._loop = loop
+        self._clock = clock
+        self._lost = lost
+        self._waiting: dict[WaitingShareFetch, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_dropped = False
+        self._is_waking = False
+
+    # -- loading ------------------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        self._persister.read(self._read)
+
+    def _read(self, state: PersistedState | KafkaError) -> None:
+        if self._is_dropped:
+            return
+        if isinstance(state, KafkaError):
+            self._fail(state)
+        elif state.start_offset == UNKNOWN_OFFSET:
+            self._choose_start()
+        else:
+            try:
+                self._begin(SharePartition(self._delivery, state.start_offset, state.batches))
+            except ValueError as error:
+                logger.error("%s: the persisted state is malformed: %s", self.key, error)
+                self._fail(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the persisted state is malformed"))
+
+    def _choose_start(self) -> None:
+        reset = offset_reset(self.settings().offset_reset)
+        log = self.replica.log
+        if reset == EARLIEST:
+            self._start_at(log.log_start_offset)
+        elif reset == LATEST or not isinstance(reset, int):
+            self._start_at(self.replica.high_watermark)
+        else:
+            timestamp = self._clock.now_ms() - reset
+            future = self._loop.run_in_executor(None, lambda: log.offset_for_timestamp(timestamp))
+            future.add_done_callback(self._found_start)
+
+    def _found_start(self, future: asyncio.Future[TimestampedOffset | None]) -> None:
+        if self._is_dropped or future.cancelled():
+            return
+        error = future.exception()
+        if error is not None:
+            logger.error("%s: cannot search for the start offset", self.key, exc_info=error)
+            self._fail(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR))
+            return
+        found = future.result()
+        high_watermark = self.replica.high_watermark
+        self._start_at(high_watermark if found is None else min(found.offset, high_watermark))
+
+    def _start_at(self, offset: int) -> None:
+        def persisted(code: ErrorCode) -> None:
+            if self._is_dropped:
+                return
+            if code:
+                self._fail(KafkaError(code))
+            else:
+                self._begin(SharePartition(self._delivery, offset))
+
+        self._persister.write(Write(offset, 0, (), None), persisted)
+
+    def _delivery(self) -> DeliverySettings:
+        return self.settings().delivery
+
+    def _begin(self, core: SharePartition) -> None:
+        self.core = core
+        self._wake_all()
+
+    def _fail(self, failure: KafkaError) -> None:
+        """Waiting fetches get the error; the next one tries again."""
+        self.failure = failure
+        self._lost(self)
+
+    # -- members ------------------------------------------------------------------------------------------------------
+
+    @property
+    def now_ms(self) -> int:
+        """Locks are measured by a clock that only moves forward."""
+        return int(self._loop.time() * 1000)
+
+    @property
+    def end(self) -> int:
+        """Records below this offset can be delivered."""
+        replica = self.replica
+        return replica.last_stable_offset if self.settings().is_committed else replica.high_watermark
+
+    @property
+    def has_records(self) -> bool:
+        """Whether a fetch may find records."""
+        core = self.core
+        if core is None or self.is_read_by_thread:
+            return False
+        core.log_starts_at(self.replica.log.log_start_offset)
+        return core.next_fetch_offset < self.end and core.can_acquire
+
+    def acknowledge(self, member: str, acknowledgements: list[Acknowledgement], done: Done) -> None:
+        """`done` gets the outcome when it is persisted."""
+        assert self.core is not None
+        try:
+            write = self.core.acknowledge(member, acknowledgements, self.now_ms)
+        except KafkaError as error:
+            done(error.code)
+            return
+        if write is None:
+            self.changed()
+            done(ErrorCode.NONE)
+        else:
+            self._persist(write, done)
+
+    def release(self, member: str) -> None:
+        """The member's session has ended."""
+        write = None if self.core is None else self.core.release(member)
+        if write is not None:
+            self._persist(write, _ignore)
+
+    def _persist(self, write: Write, done: Done) -> None:
+        def persisted(code: ErrorCode) -> None:
+            core = self.core
+            assert core is not None
+            if code is ErrorCode.NONE:
+                core.committed(write)
+            elif code in _LOST:
+                self._lost(self)
+            elif not self._is_dropped:
+                also = core.failed(write, self.now_ms)
+                if also is not None:
+                    self._persist(also, _ignore)
+            self.changed()
+            done(code)
+
+        self._persister.write(write, persisted)
+
+    # -- locks --------------------------------------------------------------------------------------------------------
+
+    def changed(self) -> None:
+        """States have changed: locks may end at another time, and there may be records to deliver again."""
+        if self._is_dropped or self.core is None:
+            return
+        at_ms = self.core.wake_at_ms
+        if at_ms is not None and (self._timer is None or self._timer.when() * 1000 > at_ms + 1):
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_at(at_ms / 1000, self._expire)
+        self.wake()
+
+    def _expire(self) -> None:
+        self._timer = None
+        assert self.core is not None
+        write = self.core.expire(self.now_ms)
+        if write is not None:
+            self._persist(write, _ignore)
+        self.changed()
+
+    # -- waiting fetches ----------------------------------------------------------------------------------------------
+
+    def wait(self, fetch: WaitingShareFetch) -> None:
+        self._waiting[fetch] = None
+        self.replica.waiting_fetches[self] = None
+
+    def forget(self, fetch: WaitingShareFetch) -> None:
+        self._waiting.pop(fetch, None)
+        if not self._waiting:
+            self.replica.waiting_fetches.pop(self, None)
+
+    def data_arrived(self, size: int) -> bool:
+        return True
+
+    def wake(self) -> None:
+        """There may be records: wake the fetches, as long as there are."""
+        if self._is_waking:
+            return  # a fetch that was woken has acquired records: the loop below goes on
+        self._is_waking = True
+        for fetch in list(self._waiting):
+            if not self.has_records:
+                break
+            fetch.wake()
+        self._is_waking = False
+
+    def _wake_all(self) -> None:
+        for fetch in list(self._waiting):
+            fetch.wake()
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything is persisted, and nobody waits."""
+        return self._persister.is_idle and not self._waiting
+
+    def drop(self) -> None:
+        """This broker serves it no longer. Writes that were sent are still answered."""
+        self._is_dropped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self.replica.waiting_fetches.pop(self, None)
+        self._wake_all()
+
+
+_LOST = frozenset(
+    {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+)
+
+
+def _ignore(code: ErrorCode) -> None:
+    """Nobody waits for the outcome."""

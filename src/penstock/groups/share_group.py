@@ -1,0 +1,247 @@
+"""A share group (KIP-932). All its state is durable and comes from its records, except for a few marks.
+
+Members share partitions: a partition may have several, and nobody has to give one up before another gets it. So there
+is no reconciliation: a member takes its target at once, and is then in the epoch of the assignment.
+
+The share coordinator holds the progress of the group in each partition. A partition is first *initializing* there, then
+*initialized*; only then it is assigned. The state of topics that the group no longer reads is *deleting*, until the
+share coordinator has confirmed.
+
+Only `replay` changes a group. A handler that needs the effect of its own records replays them on a `ShareDraft`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple, TypeAlias
+
+from penstock.coordinator.decision import CoordinatorRecord
+from penstock.groups import share_records as records
+from penstock.groups.consumer_member import Target
+from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.ids import Uuid
+from penstock.protocol.declaration import Message
+from penstock.protocol.messages.share_group_records import (
+    ShareGroupCurrentMemberAssignmentKey,
+    ShareGroupCurrentMemberAssignmentValue,
+    ShareGroupMemberMetadataKey,
+    ShareGroupMemberMetadataValue,
+    ShareGroupMetadataKey,
+    ShareGroupMetadataValue,
+    ShareGroupStatePartitionMetadataKey,
+    ShareGroupStatePartitionMetadataValue,
+    ShareGroupTargetAssignmentMemberKey,
+    ShareGroupTargetAssignmentMemberValue,
+    ShareGroupTargetAssignmentMetadataKey,
+    ShareGroupTargetAssignmentMetadataValue,
+)
+
+SHARE_KEYS = (
+    ShareGroupMemberMetadataKey,
+    ShareGroupMetadataKey,
+    ShareGroupTargetAssignmentMetadataKey,
+    ShareGroupTargetAssignmentMemberKey,
+    ShareGroupCurrentMemberAssignmentKey,
+    ShareGroupStatePartitionMetadataKey,
+)
+
+
+class ShareMember(NamedTuple):
+    member_id: str
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    topics: frozenset[str] = frozenset()
+    epoch: int = 0
+    previous_epoch: int = -1
+    assigned: Target = {}
+
+
+class TopicState(NamedTuple):
+    """A topic, and some of its partitions."""
+
+    name: str
+    partitions: frozenset[int]
+
+
+TopicStates: TypeAlias = Mapping[Uuid, TopicState]
+
+
+class ShareGroup:
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.epoch = 0
+        self.metadata_hash = 0
+        self.assignment_epoch = 0
+        self.assignment_timestamp = 0
+        self.members: dict[str, ShareMember] = {}
+        self.target: dict[str, Target] = {}
+        self.initializing: TopicStates = {}
+        self.initialized: TopicStates = {}
+        # The names of topics by id.
+        self.deleting: Mapping[Uuid, str] = {}
+        self.is_deleted = False
+        # Soft state: the version of the topics that the group was last compared with, and when the initialization of
+        # a topic was last requested.
+        self.checked_version = -2
+        self.requested_ms: dict[Uuid, int] = {}
+
+    def copy(self) -> ShareGroup:
+        other = ShareGroup(self.group_id)
+        for name, value in vars(self).items():
+            setattr(other, name, value.copy() if isinstance(value, dict) else value)
+        return other
+
+    def durable(self) -> object:
+        """Return all state that comes from records, for comparison."""
+        soft = ("checked_version", "requested_ms")
+        return {name: value for name, value in vars(self).items() if name not in soft}
+
+    def member(self, member_id: str) -> ShareMember:
+        member = self.members.get(member_id)
+        if member is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}."
+            )
+        return member
+
+    @property
+    def state(self) -> str:
+        return "Stable" if self.members else "Empty"
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    def subscribed_topics(self) -> set[str]:
+        return {topic for member in self.members.values() for topic in member.topics}
+
+    def has_unassigned(self, subscribed: Collection[Uuid]) -> bool:
+        """Whether the initialized partitions of the subscribed topics are not those that are assigned."""
+        assigned: dict[Uuid, set[int]] = {}
+        for target in self.target.values():
+            for topic_id, partitions in target.items():
+                assigned.setdefault(topic_id, set()).update(partitions)
+        return any(
+            topic_id in subscribed and assigned.get(topic_id, set()) != set(topic.partitions)
+            for topic_id, topic in self.initialized.items()
+        )
+
+    # -- replay --------------------------------------------------------------------------------------------------------
+
+    def replay(self, key: Message, value: Message | None) -> None:
+        if isinstance(key, ShareGroupMemberMetadataKey):
+            assert value is None or isinstance(value, ShareGroupMemberMetadataValue)
+            self._replay_member(key.member_id, value)
+        elif isinstance(key, ShareGroupCurrentMemberAssignmentKey):
+            assert value is None or isinstance(value, ShareGroupCurrentMemberAssignmentValue)
+            self._replay_current(key.member_id, value)
+        elif isinstance(key, ShareGroupTargetAssignmentMemberKey):
+            assert value is None or isinstance(value, ShareGroupTargetAssignmentMemberValue)
+            if value is None:
+                self.target.pop(key.member_id, None)
+            else:
+                self.target[key.member_id] = records.target_of(value.topic_partitions)
+        elif isinstance(key, ShareGroupTargetAssignmentMetadataKey):
+            assert value is None or isinstance(value, ShareGroupTargetAssignmentMetadataValue)
+            self.assignment_epoch = 0 if value is None else value.assignment_epoch
+            self.assignment_timestamp = 0 if value is None else value.assignment_timestamp
+        elif isinstance(key, ShareGroupMetadataKey):
+            assert value is None or isinstance(value, ShareGroupMetadataValue)
+            self.is_deleted = value is None
+            self.epoch = 0 if value is None else value.epoch
+            self.metadata_hash = 0 if value is None else value.metadata_hash
+        elif isinstance(key, ShareGroupStatePartitionMetadataKey):
+            assert value is None or isinstance(value, ShareGroupStatePartitionMetadataValue)
+            self._replay_states(value or ShareGroupStatePartitionMetadataValue())
+
+    def _replay_member(self, member_id: str, value: ShareGroupMemberMetadataValue | None) -> None:
+        if value is None:
+            self.members.pop(member_id, None)
+            return
+        self.members[member_id] = self.members.get(member_id, ShareMember(member_id))._replace(
+            rack_id=value.rack_id,
+            client_id=value.client_id,
+            client_host=value.client_host,
+            topics=frozenset(value.subscribed_topic_names),
+        )
+
+    def _replay_current(self, member_id: str, value: ShareGroupCurrentMemberAssignmentValue | None) -> None:
+        if value is not None:
+            self.members[member_id] = self.members.get(member_id, ShareMember(member_id))._replace(
+                epoch=value.member_epoch,
+                previous_epoch=value.previous_member_epoch,
+                assigned=records.target_of(value.assigned_partitions),
+            )
+        elif member_id in self.members:
+            self.members[member_id] = self.members[member_id]._replace(epoch=0, previous_epoch=-1, assigned={})
+
+    def _replay_states(self, value: ShareGroupStatePartitionMetadataValue) -> None:
+        self.initializing, self.initialized = (
+            {each.topic_id: TopicState(each.topic_name, frozenset(each.partitions)) for each in topics}
+            for topics in (value.initializing_topics, value.initialized_topics)
+        )
+        self.deleting = {each.topic_id: each.topic_name for each in value.deleting_topics}
+
+    # -- records -------------------------------------------------------------------------------------------------------
+
+    def states_record(
+        self,
+        *,
+        initializing: TopicStates | None = None,
+        initialized: TopicStates | None = None,
+        deleting: Mapping[Uuid, str] | None = None,
+    ) -> CoordinatorRecord:
+        """Return the record of the partitions' states with these changed."""
+        return records.states_record(
+            self.group_id,
+            self.initializing if initializing is None else initializing,
+            self.initialized if initialized is None else initialized,
+            self.deleting if deleting is None else deleting,
+        )
+
+    def tombstones(self) -> list[CoordinatorRecord]:
+        """Return the tombstones that delete the group and every record of it that may be in the log."""
+        group_id = self.group_id
+        found = [records.current_record(group_id, member_id, None) for member_id in self.members]
+        found += [records.target_record(group_id, member_id, None) for member_id in {**self.members, **self.target}]
+        found.append(records.target_epoch_record(group_id, None))
+        found += [records.member_record(group_id, member_id, None) for member_id in self.members]
+        found.append(records.states_tombstone(group_id))
+        found.append(records.epoch_record(group_id, None))
+        return found
+
+
+class ShareDraft:
+    """A copy of a group that replays records, so that each step of a decision sees the previous steps."""
+
+    def __init__(self, group: ShareGroup) -> None:
+        self.group = group
+        self.records: list[CoordinatorRecord] = []
+
+    @classmethod
+    def of(cls, group: ShareGroup) -> ShareDraft:
+        return cls(group.copy())
+
+    def emit(self, record: CoordinatorRecord) -> None:
+        self.records.append(record)
+        self.group.replay(record.key, record.value)
+
+
+def with_partitions(states: TopicStates, added: TopicStates) -> dict[Uuid, TopicState]:
+    """Return the states with more partitions."""
+    result = dict(states)
+    for topic_id, topic in added.items():
+        known = result.get(topic_id)
+        result[topic_id] = topic if known is None else topic._replace(partitions=known.partitions | topic.partitions)
+    return result
+
+
+def without_partitions(states: TopicStates, removed: Target) -> dict[Uuid, TopicState]:
+    """Return the states without some partitions; a topic goes with its last one."""
+    result = {}
+    for topic_id, topic in states.items():
+        left = topic.partitions - removed.get(topic_id, frozenset())
+        if left:
+            result[topic_id] = topic._replace(partitions=left)
+    return result

@@ -1,0 +1,213 @@
+"""ShareFetch and ShareAcknowledge on a real broker, request by request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from penstock.model.errors import ErrorCode
+from penstock.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from penstock.shares.states import AcknowledgeType
+from penstock.testing.nodes import RunningNode, start_node
+from share_member import Member, acquired, initialize
+from waiting import wait_until
+from wire import Wire, batch, create_topic, produce, values
+
+GROUP_RESOURCE = 32
+SET = 0
+ACCEPT, RELEASE, REJECT, RENEW = (
+    AcknowledgeType.ACCEPT,
+    AcknowledgeType.RELEASE,
+    AcknowledgeType.REJECT,
+    AcknowledgeType.RENEW,
+)
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
+    properties = {
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+        "group.share.min.record.lock.duration.ms": "1000",
+        "group.share.max.share.sessions": "20",
+    }
+    with start_node(tmp_path_factory.mktemp("shares") / "node", properties=properties) as node:
+        yield node
+
+
+class Queue:
+    """A topic with one partition, and a group of its own."""
+
+    def __init__(self, node: RunningNode, name: str, partitions: int = 1) -> None:
+        self.node = node
+        self.group = self.topic = name
+        self.wires = [Wire(node)]
+        self.wire = self.wires[0]
+        self.topic_id = create_topic(self.wire, name, partitions=partitions)
+        initialize(self.wire, name, self.topic_id, *range(partitions))
+
+    def produce(self, *texts: str, partition: int = 0) -> None:
+        produce(self.wire, self.topic, batch(*texts), partition=partition)
+
+    def member(self, wire: Wire | None = None) -> Member:
+        if wire is None:
+            wire = Wire(self.node)
+            self.wires.append(wire)
+        return Member(wire, self.group, self.topic_id)
+
+    def close(self) -> None:
+        for wire in self.wires:
+            wire.close()
+
+    def set(self, **configs: str) -> None:
+        response = self.wire.ask(
+            IncrementalAlterConfigsRequest(
+                resources=[
+                    AlterConfigsResource(
+                        resource_type=GROUP_RESOURCE,
+                        resource_name=self.group,
+                        configs=[
+                            AlterableConfig(name="share." + name.replace("_", "."), config_operation=SET, value=value)
+                            for name, value in configs.items()
+                        ],
+                    )
+                ]
+            )
+        )
+        assert [result.error_code for result in response.responses] == [ErrorCode.NONE]
+
+
+@pytest.fixture
+def queue(node: RunningNode, unique_topic: Callable[[str], str]) -> Iterator[Queue]:
+    queue = Queue(node, unique_topic("queue"))
+    yield queue
+    queue.close()
+
+
+def test_records_go_to_one_member_and_are_final_once_accepted(queue: Queue) -> None:
+    queue.produce("a", "b", "c")
+    ada, ben = queue.member(), queue.member()
+    result = ada.fetch(0, max_wait_ms=10_000)[0]
+    assert acquired(result) == [(0, 2, 1)]
+    assert values(result.records) == [b"a", b"b", b"c"]
+    assert ben.acquire() == []
+    assert ben.acknowledge([(0, 2, ACCEPT)]) is ErrorCode.INVALID_RECORD_STATE
+    assert ada.acknowledge([(0, 0, ACCEPT), (1, 2, [ACCEPT, RELEASE])]) is ErrorCode.NONE
+    assert ben.acquire() == [(2, 2, 2)]
+    assert ada.acknowledge([(2, 2, ACCEPT)]) is ErrorCode.INVALID_RECORD_STATE
+    assert ben.fetch(acks={0: [(2, 2, REJECT)]})[0].acknowledge_error_code == ErrorCode.NONE
+    queue.produce("d")
+    assert ada.acquire(max_wait_ms=10_000) == [(3, 3, 1)]
+
+
+def test_waiting_fetches_take_turns(queue: Queue) -> None:
+    ada, ben = queue.member(), queue.member()
+    for member in (ada, ben):
+        member.fetch(0)  # opens the session
+        member.send(max_wait_ms=20_000, max_records=1)
+    queue.produce("a")
+    queue.produce("b")
+    (first,), (second,) = acquired(ada.receive()[0]), acquired(ben.receive()[0])
+    assert {first, second} == {(0, 0, 1), (1, 1, 1)}
+    ada.send(max_wait_ms=20_000)
+    assert ben.acknowledge([(second[0], second[1], RELEASE)]) is ErrorCode.NONE
+    assert acquired(ada.receive()[0]) == [(*second[:2], 2)]
+
+
+def test_a_lost_connection_releases_its_records(queue: Queue) -> None:
+    queue.produce("a", "b")
+    ada, ben = queue.member(), queue.member()
+    assert ada.acquire(max_wait_ms=10_000) == [(0, 1, 1)]
+    ben.fetch(0)
+    ben.send(max_wait_ms=20_000)
+    ada.wire.close()
+    assert acquired(ben.receive()[0]) == [(0, 1, 2)]
+    ben.leave()
+    carl = queue.member()
+    assert carl.acquire(max_wait_ms=10_000) == [(0, 1, 3)]
+
+
+def test_a_lock_ends_unless_it_is_renewed(queue: Queue) -> None:
+    queue.set(record_lock_duration_ms="1000")
+    queue.produce("a")
+    queue.produce("b")
+    ada, ben = queue.member(), queue.member()
+    assert ada.acquire(max_wait_ms=10_000, batch_size=1) == [(0, 0, 1), (1, 1, 1)]
+    renewal = {"max_bytes": 0, "min_bytes": 0, "max_records": 0, "is_renew_ack": True}
+    ben.fetch(0)
+    ben.send(max_wait_ms=20_000)
+    wait_until(lambda: ada.fetch(acks={0: [(1, 1, RENEW)]}, **renewal) and ben_has_something(ben))
+    assert acquired(ben.receive()[0]) == [(0, 0, 2)]
+    assert ada.error(acks={0: [(1, 1, RENEW)]}, **{**renewal, "max_records": 1}) is ErrorCode.INVALID_REQUEST
+    result = ada.fetch(acks={0: [(1, 1, ACCEPT)]})[0]
+    assert result.acknowledge_error_code == ErrorCode.NONE
+
+
+def ben_has_something(ben: Member) -> bool:
+    ben.wire.socket.setblocking(False)
+    try:
+        return bool(ben.wire.socket.recv(1, 2))  # MSG_PEEK
+    except BlockingIOError:
+        return False
+    finally:
+        ben.wire.socket.setblocking(True)
+
+
+def test_after_the_last_delivery_a_record_is_archived(queue: Queue) -> None:
+    queue.set(delivery_count_limit="2")
+    queue.produce("poison")
+    queue.produce("fine")
+    ada = queue.member()
+    for count in (1, 2):
+        assert ada.acquire(max_wait_ms=10_000, max_records=1) == [(0, 0, count)]
+        assert ada.acknowledge([(0, 0, RELEASE)]) is ErrorCode.NONE
+    assert ada.acquire(max_wait_ms=10_000) == [(1, 1, 1)]
+
+
+def test_sessions_are_numbered_and_limited(queue: Queue, node: RunningNode) -> None:
+    ada = queue.member()
+    assert ada.error(epoch=1) is ErrorCode.SHARE_SESSION_NOT_FOUND
+    assert ada.error(epoch=0, acks={0: [(0, 0, ACCEPT)]}) is ErrorCode.INVALID_REQUEST
+    assert ada.acknowledge([], epoch=0) is ErrorCode.INVALID_SHARE_SESSION_EPOCH
+    ada.fetch(0)
+    assert ada.error(epoch=5) is ErrorCode.INVALID_SHARE_SESSION_EPOCH
+    assert Member(ada.wire, queue.group, queue.topic_id, "x" * 37).error(0) is ErrorCode.INVALID_REQUEST
+    with Wire(node) as wire:
+        errors = {queue.member(wire).error(0) for _ in range(21)}
+        assert errors == {ErrorCode.NONE, ErrorCode.SHARE_SESSION_LIMIT_REACHED}
+
+
+@pytest.mark.parametrize(
+    "acks",
+    [
+        [(1, 0, ACCEPT)],
+        [(1, 1, ACCEPT), (0, 0, ACCEPT)],
+        [(0, 1, [ACCEPT, ACCEPT, ACCEPT])],
+        [(0, 1, [])],
+        [(0, 0, RENEW)],
+        [(0, 7, ACCEPT)],
+    ],
+    ids=str,
+)
+def test_malformed_acknowledgements_are_refused(queue: Queue, acks: list[tuple[int, int, AcknowledgeType]]) -> None:
+    queue.produce("a", "b")
+    ada = queue.member()
+    assert ada.acquire(max_wait_ms=10_000) == [(0, 1, 1)]
+    assert ada.acknowledge(acks) is ErrorCode.INVALID_REQUEST
+    assert ada.acknowledge([(0, 1, ACCEPT)]) is ErrorCode.NONE
+
+
+def test_state_survives_a_restart(queue: Queue, node: RunningNode) -> None:
+    queue.produce("a", "b", "c", "d")
+    ada = queue.member()
+    assert ada.acquire(max_wait_ms=10_000) == [(0, 3, 1)]
+    assert ada.acknowledge([(1, 1, ACCEPT), (2, 2, RELEASE)]) is ErrorCode.NONE
+    node.kill()
+    node.start()
+    ben = queue.member()
+    assert ben.acquire(max_wait_ms=20_000) == [(0, 0, 1), (2, 2, 2), (3, 3, 1)]
