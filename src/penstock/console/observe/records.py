@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -133,11 +134,11 @@ class TopicReader:
         )
 
     def ranges(self, query: Query) -> Ranges:
-        """The offsets to read. A key is in one partition, by the hash that Kafka's clients use."""
+        """The offsets to read: of a key, only in the partitions where clients put it."""
         bounds = self._bounds(query)
         if query.key and not query.everywhere and query.partition is None:
-            wanted = partition_of(key_bytes(query.key), len(bounds))
-            bounds = {each: span for each, span in bounds.items() if each.partition == wanted}
+            wanted = partitions_of(key_bytes(query.key), len(bounds))
+            bounds = {each: span for each, span in bounds.items() if each.partition in wanted}
         if query.start == "offset":
             return {each: (max(begin, min(query.offset, end)), end) for each, (begin, end) in bounds.items()}
         return bounds
@@ -255,6 +256,11 @@ class TopicReader:
                 value=masked(row["value"], self.masks, self.schema),
                 headers=tuple((each["key"], each["value"]) for each in row.get("headers") or ()),
             )
+
+
+def partitions_of(key: bytes, partitions: int) -> set[int]:
+    """Kafka's own clients put a key by murmur2, those made of librdkafka by CRC-32, unless they are told otherwise."""
+    return {partition_of(key, partitions), zlib.crc32(key) % partitions}
 
 
 def key_bytes(text: str) -> bytes:

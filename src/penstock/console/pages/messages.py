@@ -51,7 +51,9 @@ def query_form(topic: str, partitions: int, query: Query) -> Markup:
         ),
         labelled("Until", tag("input", name="until", value=given.get("until", ""), placeholder="2026-05-01T13:00:00Z")),
         labelled("Partition", partition),
-        labelled("Key", tag("input", name="key", value=query.key, placeholder="the whole key"), "Asks one partition."),
+        labelled(
+            "Key", tag("input", name="key", value=query.key, placeholder="the whole key"), "Asks one or two partitions."
+        ),
         labelled(
             "Text",
             tag(
@@ -179,6 +181,8 @@ def done_text(done: Done, query: Query, limit: int) -> str:
         if len(done.partitions) == 1
         else units.plural(len(done.partitions), "partition")
     )
+    if query.key and not query.everywhere and query.partition is None:
+        where += ", where clients put this key,"
     speed = units.rate(done.searched / done.seconds) if done.seconds > 0.05 else ""
     took = f" in {units.duration(done.seconds)}{' (' + speed + ')' if speed and query.is_filtered else ''}"
     if not query.is_filtered:
@@ -195,7 +199,8 @@ def done_text(done: Done, query: Query, limit: int) -> str:
 
 def nothing(query: Query, total: int) -> Markup:
     if query.is_filtered:
-        return empty("No record matches.", "Every record was searched.")
+        hint = "Another program may have put the key into another partition: look for it in all of them."
+        return empty("No record matches.", hint if query.key and not query.everywhere else "Every record was searched.")
     if not total:
         return empty("The topic has no records.", "Send one on the page Produce, or follow it live.")
     return empty("There are no records from there on.")

@@ -169,7 +169,7 @@ class Console:
 
     async def _stream(self, visit: Visit) -> Response:
         assert self._streams is not None
-        return self._streams.stream(visit)
+        return await self._streams.stream(visit)
 
     async def _visit(self, request: Request, session: Session, *, live: bool = False) -> Visit:
         workspace = self._workspaces.get(session.user)

@@ -66,7 +66,7 @@ async def topics(visit: Visit) -> Page:
 
 
 async def topic(visit: Visit) -> Page:
-    view = topic_of(visit)
+    view = await topic_of(visit)
     name = view.name
     parts = [
         Part("state", topics_page.state(view), live=True),
@@ -79,7 +79,7 @@ async def topic(visit: Visit) -> Page:
 
 
 async def topic_settings(visit: Visit) -> Page:
-    view = topic_of(visit)
+    view = await topic_of(visit)
 
     def describe(access: ClusterAccess) -> list[ConfigEntry]:
         with access.admin() as admin:
@@ -94,7 +94,7 @@ async def topic_settings(visit: Visit) -> Page:
 
 
 async def topic_produce(visit: Visit) -> Page:
-    view = topic_of(visit)
+    view = await topic_of(visit)
     parts = [
         Part("tabs", topics_page.topic_tabs(view.name, "produce")),
         Part("produce", topics_page.produce_form(view, visit.frame)),
@@ -126,6 +126,8 @@ async def groups(visit: Visit) -> Page:
 async def group(visit: Visit) -> Page:
     name = visit.parameters.get("name", "")
     view = group_state(visit.seen, name)
+    if view is None and not visit.live:
+        view = group_state(await visit.workspace.fresh(), name)
     if view is None:
         raise NotFound(f"There is no group {name!r}.")
     partitions = {f"{name}\0{each.topic}-{each.partition}": f"{each.topic}-{each.partition}" for each in view.lags}
@@ -172,12 +174,15 @@ def reset(access: ClusterAccess, group_id: str, to: ResetTarget, topic: str, *, 
         return admin.groups.reset(group_id, to, partitions=partitions, dry_run=dry_run)
 
 
-def topic_of(visit: Visit) -> TopicState:
+async def topic_of(visit: Visit) -> TopicState:
     name = visit.path["name"]
-    view = topic_state(visit.seen, name)
+    seen = visit.seen
+    if topic_state(seen, name) is None and not visit.live:
+        seen = await visit.workspace.fresh()  # it may be newer than the last sample
+    view = topic_state(seen, name)
     if view is None:
-        if visit.seen.now is None:
-            raise ClientError(visit.seen.problem or "the cluster has not been observed yet")
+        if seen.now is None:
+            raise ClientError(seen.problem or "the cluster has not been observed yet")
         raise NotFound(f"There is no topic {name!r}.")
     return view
 

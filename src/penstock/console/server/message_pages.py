@@ -35,7 +35,7 @@ _PARQUET_ROWS = 20_000
 
 
 async def page(visit: Visit) -> Page:
-    view = topic_of(visit)
+    view = await topic_of(visit)
     query = parse_query(visit.parameters)
     parts = [
         Part("tabs", topic_tabs(view.name, "messages")),
@@ -66,7 +66,7 @@ async def raw(visit: Visit) -> Response:
 
 
 async def _one(visit: Visit) -> tuple[str, Row]:
-    name = topic_of(visit).name
+    name = (await topic_of(visit)).name
     reader = visit.reader(name)
     partition, offset = int(visit.path["partition"]), int(visit.path["offset"])
     return name, await asyncio.to_thread(reader.one, partition, offset)
@@ -79,8 +79,8 @@ class MessageStreams:
         self._reads = asyncio.Semaphore(READS_MAX)
         self._followed: dict[tuple[Any, ...], _Followed] = {}
 
-    def stream(self, visit: Visit) -> Response:
-        name = topic_of(visit).name
+    async def stream(self, visit: Visit) -> Response:
+        name = (await topic_of(visit)).name
         query = parse_query(visit.parameters)
         return event_stream(self._follow(visit, name, query) if query.follow else self._search(visit, name, query))
 
@@ -188,7 +188,7 @@ def _told(each: Event, visit: Visit, *, follow: bool) -> bytes:
 
 async def export(visit: Visit) -> Response:
     """Every record that matches, not only those that the page shows."""
-    name = topic_of(visit).name
+    name = (await topic_of(visit)).name
     query = parse_query({**visit.parameters, "follow": ""})
     kind = visit.parameters.get("format", "")
     if kind not in messages.EXPORTS:

@@ -51,6 +51,9 @@ class Workspace:
         self.version = 0
         """Counts what a page could show: samples, and failures to take one."""
         self._changed = asyncio.Event()
+        self._sampler = Sampler(access)
+        self._is_taking = asyncio.Lock()
+        self._waiting = 0
         self._watchers = 0
         self._somebody_came = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -82,14 +85,18 @@ class Workspace:
                     await self._changed.wait()
         return self.seen
 
-    async def fresh(self) -> None:
+    async def fresh(self) -> Seen:
         """A sample that begins after now: a page that follows a change shows it."""
-        sampler = Sampler(self.access)
-        with contextlib.suppress(ClientError, KafkaError):
-            sample = await asyncio.to_thread(sampler.take)
-            now = self.seen.now
-            if now is not None:
-                self._take_over(replace(sample, number=now.number, starts=sample.starts or now.starts), keep=True)
+        if self._is_taking.locked() and self._waiting:
+            return self.seen  # somebody asks for the same
+        self._waiting += 1
+        try:
+            with contextlib.suppress(ClientError, KafkaError):
+                async with self._is_taking:
+                    self._take_over(await asyncio.to_thread(self._sampler.take), keep=True)
+        finally:
+            self._waiting -= 1
+        return self.seen
 
     async def changes(self) -> AsyncIterator[int]:
         """Yields when there is something new to show; the samples are frequent while anybody waits here."""
@@ -128,11 +135,11 @@ class Workspace:
         self._tell()
 
     async def _sample(self) -> None:
-        sampler = Sampler(self.access)
         while not self._closing:
             began = time.monotonic()
             try:
-                self._take_over(await asyncio.to_thread(sampler.take))
+                async with self._is_taking:
+                    self._take_over(await asyncio.to_thread(self._sampler.take))
             except (ClientError, KafkaError) as error:
                 self.seen = replace(self.seen, problem=" ".join(str(error).split()))
                 self._tell()

@@ -83,7 +83,7 @@ def draw(series: Sequence[Series], begin_ms: float, end_ms: float) -> Chart:
 
 def nice_ceiling(value: float) -> float:
     """The next of 1, 2, 5 times a power of ten."""
-    if value <= 0 or not math.isfinite(value):
+    if value < 1e-9 or not math.isfinite(value):
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
     return next(step * power for step in (1, 2, 5, 10) if step * power >= value * 0.999999)

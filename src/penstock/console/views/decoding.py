@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from penstock.console.views.text import hex_dump, one_line, visible
+from penstock.model.errors import KafkaError
 from penstock.model.ids import uuid_text
 from penstock.protocol.codec import MalformedMessage, decode_from
 from penstock.protocol.declaration import Message
@@ -162,7 +163,7 @@ def _message(kind: type[Message], data: bytes | None, version: int | None, prett
     try:
         read = int.from_bytes(data[:2], signed=True) if version is None else version
         message, _ = decode_from(kind, data, read, 2)
-    except (MalformedMessage, ValueError) as error:
+    except (MalformedMessage, KafkaError, ValueError) as error:
         return Decoded("hex", len(data), data[:_HEX_PREVIEW].hex(" "), note=str(error))
     name = kind.__name__.removesuffix("Key").removesuffix("Value")
     return _document("record", len(data), {name: _fields(message)}, pretty)
