@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from penstock.client.errors import ClientError
 from penstock.client.wire.admin.group_lag import lag_of
 from penstock.client.wire.admin.topics import EARLIEST, LATEST
+from penstock.console.observe.pipelines import PIPELINES, PipelineWords
 from penstock.console.views.lag import EndTimes
 from penstock.console.views.sample import Directory, GroupSeen, Sample, Traffic
 from penstock.doctor.metrics_pages import Page, find_pages, read_pages
@@ -56,6 +57,7 @@ class Sampler:
         self._sizes: Mapping[TopicPartition, Mapping[int, int]] = {}
         self._directories: tuple[Directory, ...] = ()
         self._slow_at = float("-inf")
+        self._words = PipelineWords(access)
 
     def take(self) -> Sample:
         """ClientError or KafkaError if the cluster does not answer at all; the rest is in the sample's notes."""
@@ -79,6 +81,9 @@ class Sampler:
             self._ask(notes, "sizes", lambda: self._measure(admin))
             self._slow_at = time.monotonic()
         groups = self._ask(notes, "groups", lambda: self._groups(admin, ends, at_ms)) or {}
+        has_pipelines = PIPELINES in topics
+        reported = self._ask(notes, "pipelines", lambda: self._words.read(at_ms)) if has_pipelines else None
+        pipelines, queries = reported or ({}, ())
         self._number += 1
         return Sample(
             number=self._number,
@@ -91,6 +96,8 @@ class Sampler:
             directories=self._directories,
             groups=groups,
             traffic=self._traffic(admin, cluster),
+            pipelines=pipelines,
+            queries=queries,
             notes=tuple(notes),
         )
 

@@ -26,8 +26,8 @@ from penstock.client.errors import ClientError, NotAuthorized, UnknownTopic
 from penstock.console.history import History
 from penstock.console.markup import Markup, joined, tag
 from penstock.console.observe.access import ClusterAccess
-from penstock.console.pages.layout import Frame, Page, Part, document, empty, form, labelled, trouble
-from penstock.console.server import cluster_pages, message_pages
+from penstock.console.pages.layout import SECTIONS, Frame, Page, Part, document, empty, form, labelled, trouble
+from penstock.console.server import cluster_pages, message_pages, security_pages, work_pages
 from penstock.console.server.audit import Audit
 from penstock.console.server.changes import CHANGES, Refused
 from penstock.console.server.guard import LOOPBACK, Guard, is_own_form
@@ -127,6 +127,13 @@ class Console:
             Route(f"{topic}/messages/{{partition:int}}/{{offset:int}}/raw", self._answer(message_pages.raw)),
             Route("/groups", self._page(cluster_pages.groups)),
             Route("/group", self._page(cluster_pages.group)),
+            Route("/pipelines", self._page(work_pages.pipelines)),
+            Route("/pipeline", self._page(work_pages.pipeline)),
+            Route("/dead-letters", self._page(work_pages.dead_letters)),
+            Route("/reports", self._page(work_pages.reports)),
+            Route("/transactions", self._page(work_pages.transactions)),
+            Route("/security", self._page(security_pages.security)),
+            Route("/schemas", self._page(security_pages.schemas)),
             Route("/do/{change}", self._change, methods=["POST"]),
             Route("/sign-in", self._sign_in, methods=["GET", "POST"]),
             Route("/sign-out", self._sign_out, methods=["POST"]),
@@ -199,7 +206,7 @@ class Console:
         )
 
     def _hidden(self) -> frozenset[str]:
-        return frozenset({"pipelines", "reports", "transactions", "security", "schemas"})
+        return frozenset() if self.settings.registry else frozenset({"schemas"})
 
     # -- Live parts.
 
@@ -349,7 +356,7 @@ class Console:
         )
         hint = tag("p", "With a user of the cluster: the console then acts as that user.", class_="note")
         page = Page("Sign in", "", [Part("sign-in", joined(hint, content))])
-        everything = frozenset({"overview", "topics", "groups", *self._hidden()})
+        everything = frozenset(section[0] for section in SECTIONS)
         return document(page, Frame(csrf=session.csrf, hidden=everything, flash=session.take_flash()))
 
     async def _sign_out(self, request: Request) -> Response:

@@ -9,13 +9,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.client.wire.admin import ResourceType
+from penstock.client.wire.admin import Acl, AclFilter, ResourceType
 from penstock.console.markup import address
 from penstock.console.observe.access import ClusterAccess
+from penstock.console.observe.pipelines import redrive
 from penstock.console.server.cluster_pages import reset
 from penstock.console.views.groups import parse_reset
 from penstock.console.views.topics import name_problem, setting_problem
 from penstock.model.ids import TopicPartition
+from penstock.pipelines.operate.dead_letters import Selection
 
 Form = Mapping[str, str]
 
@@ -161,6 +163,81 @@ def delete_group(access: ClusterAccess, form: Form) -> str:
     return f"Group {name} is deleted."
 
 
+def redrive_letters(access: ClusterAccess, form: Form) -> str:
+    places: frozenset[tuple[int, int]] = frozenset()
+    if form.get("place"):
+        partition, _, offset = form["place"].partition(":")
+        if not partition.isdecimal() or not offset.isdecimal():
+            raise Refused(f"{form['place']!r} is not PARTITION:OFFSET")
+        places = frozenset({(int(partition), int(offset))})
+    selection = Selection(reason=form.get("reason", ""), pipeline=form.get("pipeline", ""), places=places)
+    result = redrive(access, form["name"], selection)
+    sent = sum(result.chosen.values())
+    homeless = f" {result.homeless} were not records of a topic, and stay." if result.homeless else ""
+    return f"{sent} letters of {form['name']} are redriven; {result.before} were before.{homeless}"
+
+
+def stop_pipeline(access: ClusterAccess, form: Form) -> str:
+    if access.options:
+        raise Refused(f"use the command line for clusters with passwords: penstock pipeline stop {form['name']}")
+    from penstock.pipelines.operate.remote import report_of, told_to_stop
+
+    report = told_to_stop(access.bootstrap, report_of(access.bootstrap, form["name"]), now=False, timeout=1.0)
+    return f"Pipeline {form['name']} was told to stop; it is {report.state}."
+
+
+def set_user(access: ClusterAccess, form: Form) -> str:
+    if not form.get("password"):
+        raise Refused("give a password")
+    with access.admin() as admin:
+        admin.users.set_password(form["name"], form["password"], mechanism=form.get("mechanism", "SCRAM-SHA-512"))
+    return f"The password of {form['name']} is set."
+
+
+def remove_user(access: ClusterAccess, form: Form) -> str:
+    with access.admin() as admin:
+        admin.users.remove(form["name"], mechanism=form["mechanism"])
+    return f"{form['mechanism']} of {form['name']} is removed."
+
+
+_ACL_FIELDS = ("principal", "operation", "resource_type", "resource", "pattern", "host", "permission")
+
+
+def create_acl(access: ClusterAccess, form: Form) -> str:
+    given = {name: form[name] for name in _ACL_FIELDS if form.get(name)}
+    if "resource" not in given and given.get("resource_type") != "CLUSTER":
+        raise Refused("name the resource, or * for all of its kind")
+    with access.admin() as admin:
+        admin.acls.create([Acl(**given)])
+    return f"{form['principal']} has a new ACL."
+
+
+def delete_acl(access: ClusterAccess, form: Form) -> str:
+    with access.admin() as admin:
+        deleted = admin.acls.delete([AclFilter(**{name: form[name] for name in _ACL_FIELDS})])
+    return f"{len(deleted)} ACL of {form['principal']} is deleted."
+
+
+def set_quota(access: ClusterAccess, form: Form) -> str:
+    """Without a value, the quota is removed. An empty name is the default entity."""
+    entity = {kind: (form.get(kind) or form.get("entity") or None) for kind in form.get("kinds", "").split(",") if kind}
+    quota, text = form["quota"], form.get("value", "").strip()
+    try:
+        values = {quota: float(text)} if text else {}
+    except ValueError:
+        raise Refused(f"{text!r} is not a number") from None
+    with access.admin() as admin:
+        admin.quotas.alter(entity, values, remove=[] if text else [quota])
+    return f"{quota} is {'set' if text else 'removed'}."
+
+
+def abort_transaction(access: ClusterAccess, form: Form) -> str:
+    partition = TopicPartition(form["name"], int(form["partition"]))
+    with access.admin() as admin:
+        admin.transactions.abort(partition, producer_id=int(form["producer"]))
+    return f"The transaction in {partition} is aborted."
+
+
 CHANGES: dict[str, Change] = {
     "topic.create": Change(create_topic, then=lambda form: address("/topics/", form["name"].strip())),
     "topic.grow": Change(grow_topic),
@@ -170,4 +247,12 @@ CHANGES: dict[str, Change] = {
     "record.produce": Change(produce_record),
     "group.reset": Change(reset_group),
     "group.delete": Change(delete_group),
+    "letters.redrive": Change(redrive_letters),
+    "pipeline.stop": Change(stop_pipeline),
+    "user.set": Change(set_user),
+    "user.remove": Change(remove_user),
+    "acl.create": Change(create_acl, "principal"),
+    "acl.delete": Change(delete_acl, "principal"),
+    "quota.set": Change(set_quota, "quota"),
+    "transaction.abort": Change(abort_transaction),
 }

@@ -10,6 +10,8 @@ from penstock.client.wire.admin.group_lag import PartitionLag
 from penstock.client.wire.admin.group_members import GroupDescription
 from penstock.client.wire.admin.topics import TopicDescription
 from penstock.model.ids import TopicPartition
+from penstock.pipelines.operate.reports import PipelineReport
+from penstock.spark.progress.query_progress import QueryProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,9 @@ class Sample:
     directories: tuple[Directory, ...] = ()
     groups: Mapping[str, GroupSeen] = field(default_factory=dict)
     traffic: Mapping[int, Traffic] = field(default_factory=dict)
+    pipelines: Mapping[str, PipelineReport] = field(default_factory=dict)
+    queries: tuple[QueryProgress, ...] = ()
+    """Spark queries that are not those of a pipeline."""
     notes: tuple[str, ...] = ()
     """What could not be observed."""
 
