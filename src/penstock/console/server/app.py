@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from importlib import import_module
 from importlib.resources import files
 from urllib.parse import parse_qsl
@@ -155,7 +156,8 @@ class Console:
                 if request.headers.get("x-part"):
                     response = HTMLResponse(joined([part.content for part in page.parts]), page.status)
                 else:
-                    response = HTMLResponse(document(page, visit.frame), page.status)
+                    frame = replace(visit.frame, flash=session.take_flash())
+                    response = HTMLResponse(document(page, frame), page.status)
             except SignInNeeded:
                 response = RedirectResponse("/sign-in", 303)
             return self._with_cookie(response, session, is_new)
@@ -190,7 +192,6 @@ class Console:
             read_only=self.settings.read_only,
             hidden=self._hidden(),
             live="1",
-            flash=session.take_flash() if request.method == "GET" and "x-part" not in request.headers else None,
             problem=seen.problem,
         )
         return Visit(

@@ -84,6 +84,8 @@ async def dead_letters(visit: Visit) -> Page:
 async def reports(visit: Visit) -> Page:
     report = parse_report(visit.parameters)
     now = visit.seen.now
+    if report.topic and not visit.live and (now is None or report.topic not in now.topics):
+        now = (await visit.workspace.fresh()).now  # it may be newer than the last sample
     topics = [] if now is None else [name for name, topic in sorted(now.topics.items()) if not topic.internal]
     fields: list[str] = []
     numeric: list[str] = []
