@@ -13,6 +13,7 @@ from penstock.cli import (
     bench,
     certificates,
     cluster,
+    console,
     consume,
     demo,
     doctor,
@@ -73,6 +74,7 @@ def application() -> Any:
     app.command("format", rich_help_panel="Run")(formatting.format_directories)
     app.command("registry", rich_help_panel="Run")(registry.registry)
     app.command("demo", rich_help_panel="Run")(demo.demo)
+    app.command("console", rich_help_panel="Look")(console.console)
     app.add_typer(topics.app, name="topics", rich_help_panel="Use")
     app.command("produce", rich_help_panel="Use")(produce.produce)
     app.command("consume", rich_help_panel="Use")(consume.consume)

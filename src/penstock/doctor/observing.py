@@ -75,10 +75,10 @@ class Patience:
     """Transactions that are open for longer are examined."""
 
 
-def observe(bootstrap: str, patience: Patience | None = None) -> Observations:
-    """Observe a cluster; raise ClientError only for a bootstrap that is not an address."""
+def observe(bootstrap: str, patience: Patience | None = None, options: Mapping[str, str] | None = None) -> Observations:
+    """Observe a cluster; raise ClientError only for a bootstrap that is not an address. `options`: security settings."""
     patience = patience or Patience()
-    access = open_access(bootstrap)
+    access = open_access(bootstrap, options)
     login, tls = login_from(access.properties), tls_from(access.properties)
     connecting = partial(Connection, timeout=patience.timeout_s, login=login, tls=tls)
     given = tuple(reach(connecting, host, port) for host, port in parse_bootstrap(access.bootstrap))

@@ -14,7 +14,7 @@ Leaders may move or die meanwhile: requests are repeated, with fresh metadata, f
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
 from penstock.client.errors import TimedOut, Unreachable, raise_for
@@ -53,10 +53,12 @@ class PartitionLog(Closing):
         *,
         timeout: float = DEFAULT_TIMEOUT_S,
         request_timeout: float = DEFAULT_TIMEOUT_S,
+        options: Mapping[str, str] | None = None,
     ) -> None:
+        """`options`: security settings by Kafka's names; or `bootstrap` refers to them."""
         self._partition = partition
         self._timeout = timeout
-        self._leaders = Leaders(bootstrap, timeout=request_timeout)
+        self._leaders = Leaders(bootstrap, timeout=request_timeout, options=options)
 
     def close(self) -> None:
         self._leaders.close()

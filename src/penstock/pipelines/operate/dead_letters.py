@@ -73,9 +73,15 @@ class Selection:
     reason: str = ""
     """A part of the reason."""
     pipeline: str = ""
+    places: frozenset[tuple[int, int]] = frozenset()
+    """Partitions and offsets of single letters."""
 
     def takes(self, letter: Letter) -> bool:
-        return self.reason.lower() in letter.reason.lower() and self.pipeline in ("", letter.pipeline)
+        return (
+            self.reason.lower() in letter.reason.lower()
+            and self.pipeline in ("", letter.pipeline)
+            and (not self.places or (letter.partition, letter.offset) in self.places)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,11 +56,13 @@ class ReplayResult(NamedTuple):
 class DeadLetterTopic:
     """`with DeadLetterTopic(bootstrap, "orders.dead-letters") as letters: letters.replay(...)`."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, options: Mapping[str, str] | None = None) -> None:
+        """`options`: security settings by Kafka's names; or `bootstrap` refers to them."""
         self.topic = topic
         self.ledger = f"{topic}.replayed"
         self._bootstrap = bootstrap
-        with Admin(bootstrap, timeout=_TIMEOUT_S) as admin:
+        self._options = options
+        with self._admin() as admin:
             there = {each.name: each for each in admin.topics.list(internal=True)}
             if topic not in there:
                 raise UnknownTopic(f"there is no topic {topic!r}: no record has died, or its name is another")
@@ -84,7 +86,10 @@ class DeadLetterTopic:
         """`progress` is called with the number of letters read."""
         self._make_ledger()
         producer: Producer[bytes, bytes] = Producer(
-            self._bootstrap, transactional_id=f"penstock-replay-{self.topic}", max_block=_TIMEOUT_S
+            self._bootstrap,
+            transactional_id=f"penstock-replay-{self.topic}",
+            max_block=_TIMEOUT_S,
+            settings=self._options,
         )
         with producer:
             with producer.transaction():
@@ -98,7 +103,7 @@ class DeadLetterTopic:
         done = self._done()
         start = dict(self._begins)
         if last is not None:
-            with Admin(self._bootstrap, timeout=_TIMEOUT_S) as admin:
+            with self._admin() as admin:
                 ends = admin.topics.offsets(list(self._begins))
             start = {each: max(begin, ends[each] - last) for each, begin in self._begins.items()}
         found: dict[Cause, CauseSummary] = {}
@@ -111,9 +116,12 @@ class DeadLetterTopic:
 
     def size(self) -> int:
         """The number of offsets to read, at most."""
-        with Admin(self._bootstrap, timeout=_TIMEOUT_S) as admin:
+        with self._admin() as admin:
             ends = admin.topics.offsets(list(self._begins))
         return sum(ends[each] - begin for each, begin in self._begins.items())
+
+    def _admin(self) -> Admin:
+        return Admin(self._bootstrap, timeout=_TIMEOUT_S, options=self._options)
 
     def _each(
         self,
@@ -153,7 +161,9 @@ class DeadLetterTopic:
         """The letters that exist now, from an offset on, in groups of one partition each."""
         columns = ["key", "value", "offset", "timestamp", "headers"]
         start: dict[int | TopicPartition, str | int | datetime] = dict(begins.items())
-        with scan(self._bootstrap, self.topic, start=start, columns=columns, batch_rows=_AT_ONCE) as batches:
+        with scan(
+            self._bootstrap, self.topic, start=start, columns=columns, batch_rows=_AT_ONCE, options=self._options
+        ) as batches:
             for place, batch in batches.located():
                 yield [self._letter(place.partition, row) for row in batch.to_pylist()]
 
@@ -188,14 +198,17 @@ class DeadLetterTopic:
     def _done(self) -> dict[int, Done]:
         if self.ledger not in self._partitions:
             return {}
-        table = read_table(self._bootstrap, self.ledger, key="string", value="string", columns=["key", "value"])
+        columns = ["key", "value"]
+        table = read_table(
+            self._bootstrap, self.ledger, key="string", value="string", columns=columns, options=self._options
+        )
         entries = zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True)
         return read_ledger(self._described.topic_id or "", entries)
 
     def _make_ledger(self) -> None:
         if self.ledger in self._partitions:
             return
-        with Admin(self._bootstrap, timeout=_TIMEOUT_S) as admin:
+        with self._admin() as admin:
             try:
                 admin.topics.create(
                     self.ledger,

@@ -1,0 +1,144 @@
+"""The pages about what runs on the cluster: pipelines, dead letters, reports, transactions."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from penstock.client.errors import ClientError
+from penstock.client.wire.admin.transactions import OpenTransaction, TransactionDescription
+from penstock.console.markup import Markup, joined, tag
+from penstock.console.observe import pipelines as observed
+from penstock.console.observe.access import ClusterAccess
+from penstock.console.pages import pipelines as pipelines_page
+from penstock.console.pages import reports as reports_page
+from penstock.console.pages import security as security_page
+from penstock.console.pages.layout import Page, Part, empty
+from penstock.console.server.cluster_pages import waiting
+from penstock.console.server.visit import NotFound, Visit
+from penstock.console.views.charts import draw
+from penstock.console.views.decoding import document_of
+from penstock.console.views.graph import Drawing, lay_out
+from penstock.console.views.query import Query
+from penstock.console.views.records import Found, Row
+from penstock.console.views.reports import Reading, Report, fields_of, lines, numeric_fields, parse_report, rows
+from penstock.console.views.sample import record_totals
+from penstock.model.errors import KafkaError
+
+PIPELINES = ("Pipelines", "/pipelines")
+_SAMPLES = 50
+
+
+async def pipelines(visit: Visit) -> Page:
+    now = visit.seen.now
+    if now is None:
+        return Page("Pipelines", "pipelines", [Part("list", waiting(visit), live=True)])
+    records = record_totals(now)
+    topics = [(name, records.get(name)) for name in sorted(now.topics) if name.endswith(pipelines_page.DEAD_LETTERS)]
+    letters = joined(tag("h2", "Dead letters"), pipelines_page.letter_topics(topics))
+    parts = [
+        Part("list", pipelines_page.listing(now.pipelines, now.queries), live=True),
+        Part("letters", letters, live=True),
+    ]
+    return Page("Pipelines", "pipelines", parts)
+
+
+async def pipeline(visit: Visit) -> Page:
+    name = visit.parameters.get("name", "")
+    report = None if visit.seen.now is None else visit.seen.now.pipelines.get(name)
+    if report is None:
+        raise NotFound(f"No pipeline {name!r} has reported to this cluster.")
+    drawn = await asyncio.to_thread(_graph, visit.settings.pipelines, name)
+    parts = [Part("state", pipelines_page.one(report), live=True)]
+    if drawn is not None:
+        parts.append(Part("graph", pipelines_page.graph(drawn, report), live=True))
+    elif not visit.live:
+        hint = f"The console draws the graph of a pipeline whose file it knows: --pipeline {report.file or 'FILE'}"
+        parts.append(Part("graph", tag("p", hint, class_="note")))
+    if not visit.live:
+        parts.append(Part("stop", pipelines_page.stop_form(report, visit.frame)))
+    return Page(name, "pipelines", parts, [PIPELINES])
+
+
+def _graph(files: tuple[str, ...], name: str) -> Drawing | None:
+    for path in files:
+        try:
+            found, nodes, edges = observed.graph_of(path)
+        except (OSError, ValueError):
+            continue
+        if found == name:
+            return lay_out(nodes, edges)
+    return None
+
+
+async def dead_letters(visit: Visit) -> Page:
+    topic, reason = visit.parameters.get("topic", ""), visit.parameters.get("reason", "")
+    found = await visit.workspace.ask(lambda access: observed.summary(access, topic, reason, _SAMPLES if reason else 0))
+    parts = [
+        Part("find", pipelines_page.filter_form(topic, reason)),
+        Part("letters", pipelines_page.letters(topic, found, reason, visit.frame)),
+    ]
+    return Page(topic, "pipelines", parts, [PIPELINES])
+
+
+async def reports(visit: Visit) -> Page:
+    report = parse_report(visit.parameters)
+    now = visit.seen.now
+    if report.topic and not visit.live and (now is None or report.topic not in now.topics):
+        now = (await visit.workspace.fresh()).now  # it may be newer than the last sample
+    topics = [] if now is None else [name for name, topic in sorted(now.topics.items()) if not topic.internal]
+    fields: list[str] = []
+    numeric: list[str] = []
+    content: Markup = empty(
+        "Choose a topic.", "A report draws fields of its JSON values over time, and shows the newest records."
+    )
+    if report.topic and report.topic in topics:
+        readings = await asyncio.to_thread(_read, visit, report)
+        fields = fields_of(readings[:200])
+        numeric = numeric_fields(readings, fields)
+        series, begin, end = lines(readings, report) if not report.problems else ([], 0.0, 1.0)
+        newest = readings[:100]
+        content = reports_page.content(
+            report, draw(series, begin, end), fields, newest, rows(newest, fields), len(readings)
+        )
+    elif report.topic:
+        content = empty(f"There is no topic {report.topic!r}.")
+    parts = [Part("report", content, live=bool(report.topic))]
+    if not visit.live:
+        parts.insert(0, Part("choose", reports_page.report_form(report, topics, fields, numeric)))
+    return Page(report.topic or "Reports", "reports", parts, [("Reports", "/reports")] if report.topic else [])
+
+
+def _read(visit: Visit, report: Report) -> list[Reading]:
+    """The newest records whose values are JSON objects, the newest first."""
+    found: list[Row] = []
+    for each in visit.reader(report.topic).search(Query(), report.records):
+        if isinstance(each, Found):
+            found += each.rows
+    documents = ((document_of(row.value, visit.schema), row.timestamp_ms) for row in found)
+    return [Reading(document, at_ms) for document, at_ms in documents if isinstance(document, dict)]
+
+
+async def transactions(visit: Visit) -> Page:
+    now_ms = time.time_ns() // 1_000_000
+
+    def listed(access: ClusterAccess) -> list[TransactionDescription]:
+        with access.admin() as admin:
+            known = admin.transactions.list()
+            return admin.transactions.describe([each.transactional_id for each in known[:1000]]) if known else []
+
+    def hanging(access: ClusterAccess) -> list[OpenTransaction]:
+        with access.admin() as admin:
+            return admin.transactions.find_hanging()
+
+    described = await visit.workspace.ask(listed)
+    described.sort(key=lambda each: (each.start_ms is None, each.start_ms or 0))
+    try:
+        found = security_page.hanging(await visit.workspace.ask(hanging), visit.frame)
+    except (ClientError, KafkaError) as error:
+        found = tag("p", str(error), class_="note")
+    parts = [
+        Part("list", security_page.transactions(described, now_ms)),
+        Part("hanging", joined(tag("h2", "Hanging transactions"), found)),
+    ]
+    return Page("Transactions", "transactions", parts)

@@ -1,0 +1,228 @@
+"""Pages about what runs on a cluster, in a real browser: dead letters, pipelines, reports, transactions, schemas."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from console_process import running_console
+from penstock.arrow import read_table
+from penstock.client.wire.admin import Admin
+from penstock.testing.nodes import RunningNode
+
+pytest.importorskip("starlette", reason="the extra `console` is not installed")
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+LETTERS = 1000
+
+
+def test_a_thousand_dead_letters_are_redriven_each_once(
+    page: Page, broker: RunningNode, unique_topic: Callable[[str], str]
+) -> None:
+    from confluent_kafka import Producer
+
+    source = unique_topic("source")
+    topic = f"{source}.dead-letters"
+    with Admin(broker.bootstrap) as admin:
+        admin.topics.create(source, partitions=3)
+        admin.topics.create(topic, partitions=2)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for index in range(LETTERS):
+        headers = {"reason": "not JSON" if index % 4 else "negative", "pipeline": "p", "topic": source}
+        headers |= {"partition": str(index % 3), "offset": str(index)}
+        producer.produce(
+            topic,
+            key=f"k{index}",
+            value=f"v{index}",
+            headers=[(f"dead-letter.{name}", text) for name, text in headers.items()],
+        )
+    producer.flush()
+
+    page.goto("/pipelines")
+    page.wait_for_selector(f"a:has-text('{topic}')")
+    page.click(f"a:has-text('{topic}')")
+    page.wait_for_selector("text=1,000 letters to redrive")
+    page.click("a:has-text('negative')")
+    page.click("details.finding summary >> nth=0", position={"x": 5, "y": 8})
+    page.click("text=Redrive this one >> nth=0")
+    page.wait_for_selector("text=1 letters of")
+    page.goto(f"/dead-letters?topic={topic}")
+    page.click("text=Redrive 750")
+    page.wait_for_selector("text=750 letters of")
+    page.click("text=Redrive all")
+    page.wait_for_selector("text=249 letters of")
+    page.wait_for_selector("text=0 letters to redrive")
+    arrived = read_table(broker.bootstrap, source, key="string", columns=["key"])["key"].to_pylist()
+    assert Counter(arrived) == Counter(f"k{index}" for index in range(LETTERS))
+
+
+def test_a_pipeline_shows_its_queries(page: Page, broker: RunningNode) -> None:
+    from confluent_kafka import Producer
+
+    with Admin(broker.bootstrap) as admin:
+        if "__pipelines" not in {topic.name for topic in admin.topics.list(internal=True)}:
+            admin.topics.create("__pipelines", partitions=1)
+    query = {
+        "name": "totals",
+        "state": "running",
+        "lag": 12,
+        "latency_ms": 450,
+        "rows_out": {"sums": 99},
+        "error": "<b>boom",
+    }
+    report = {
+        "version": 1,
+        "name": "shop <i>",
+        "run_id": "r",
+        "state": "running",
+        "started_ms": 1,
+        "heartbeat_ms": 2**50,
+    }
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce("__pipelines", key="pipeline/shop <i>", value=json.dumps({**report, "queries": [query]}))
+    producer.produce("__pipelines", key="pipeline/broken", value="not a report")
+    producer.flush()
+    page.goto("/pipelines")
+    page.click("a:has-text('shop <i>')")
+    shown = page.locator("#state").inner_text()
+    assert "totals" in shown
+    assert "sums 99" in shown
+    assert "<b>boom" in shown
+
+
+def test_a_report_draws_fields_over_time(page: Page, broker: RunningNode, unique_topic: Callable[[str], str]) -> None:
+    from confluent_kafka import Producer
+
+    topic = unique_topic("windows")
+    with Admin(broker.bootstrap) as admin:
+        admin.topics.create(topic, partitions=2)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for index in range(200):
+        at = f"2026-05-01T12:{index // 60:02d}:{index % 60:02d}Z"
+        producer.produce(
+            topic, value=json.dumps({"window": {"start": at}, "city": ["Köln", "Bonn"][index % 2], "total": index})
+        )
+    producer.produce(topic, value="not JSON")
+    producer.flush()
+    page.goto(f"/reports?topic={topic}&value=total&by=city&at=window.start&how=max")
+    page.wait_for_selector("figure.chart path.line")
+    assert page.locator("figure.chart path.line").count() == 2
+    assert "Köln" in page.locator(".legend").inner_text()
+    assert page.locator("select[name=value]").input_value() == "total"
+    assert "2026-05-01T12:03" in page.locator("#report table").inner_text()
+    page.goto("/reports?topic=nothing-like-that")
+    assert "There is no topic" in page.locator("main").inner_text()
+
+
+def test_transactions_users_and_quotas(page: Page, broker: RunningNode, unique_topic: Callable[[str], str]) -> None:
+    from confluent_kafka import Producer
+
+    topic = unique_topic("tx")
+    with Admin(broker.bootstrap) as admin:
+        admin.topics.create(topic, partitions=1)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(topic, value="x")
+    producer.flush()
+    page.goto("/transactions")
+    assert "Ongoing" in page.locator(f"tr:has-text('{topic}')").inner_text()
+    producer.commit_transaction()
+
+    page.goto("/security")
+    page.click("text=Create a user")
+    page.fill("#users input[name=name]", "ada <b>")
+    page.fill("#users input[name=password]", "secret-word")
+    page.click("#users button:has-text('Set')")
+    page.wait_for_selector("text=The password of ada <b> is set.")
+    page.click("text=Remove SCRAM-SHA-512")
+    page.wait_for_selector("text=is removed")
+    page.click("text=Set a quota")
+    page.fill("#quotas input[name=entity]", "ada")
+    page.fill("#quotas input[name=value]", "1048576")
+    page.click("#quotas button:has-text('Set')")
+    page.wait_for_selector("text=1.0 MiB/s")
+    page.click("text=Remove producer_byte_rate")
+    page.wait_for_selector("text=There are no quotas.")
+    assert "No Authorizer" in page.locator("#acls").inner_text()
+
+
+@pytest.fixture(scope="module")
+def registry() -> Iterator[str]:
+    """As much of a schema registry as a console asks for."""
+    schema = json.dumps({"type": "record", "name": "R", "fields": [{"name": "city", "type": "string"}]})
+    answers = {
+        "/schemas/ids/7": {"schema": schema},
+        "/subjects": ["cities-value"],
+        "/subjects/cities-value/versions": [1],
+        "/subjects/cities-value/versions/1": {"version": 1, "id": 7, "schema": schema},
+    }
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            answer = answers.get(self.path)
+            self.send_response(404 if answer is None else 200)
+            self.end_headers()
+            self.wfile.write(json.dumps(answer).encode())
+
+        def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - its name there
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_avro_masks_and_read_only(
+    browser: Browser, broker: RunningNode, registry: str, tmp_path: Path, unique_topic: Callable[[str], str]
+) -> None:
+    """A console of its own, with a registry and rules, which changes nothing."""
+    from confluent_kafka import Producer
+
+    cities, payments = unique_topic("cities"), unique_topic("payments")
+    with Admin(broker.bootstrap) as admin:
+        admin.topics.create(cities, partitions=1)
+        admin.topics.create(payments, partitions=1)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce(cities, value=b"\0\0\0\0\x07" + b"\x0aK\xc3\xb6ln")
+    producer.produce(cities, value=b"\0\0\0\0\x63" + b"unknown schema")
+    producer.produce(payments, value=json.dumps({"card": {"number": "4111-1111"}, "amount": 3}))
+    producer.produce(payments, value="card 4111-1111")
+    producer.flush()
+    options = ("--registry", registry, "--mask", f"{payments}:card.number", "--read-only")
+    with running_console(tmp_path, broker.bootstrap, *options) as console:
+        context = browser.new_context(base_url=console.address)
+        page = context.new_page()
+        page.goto(f"/topics/{cities}/messages?where=city+%3D+K%C3%B6ln")
+        page.wait_for_selector("body[data-search=done]", state="attached")
+        assert '{"city": "Köln"}' in page.locator("#rows").inner_text()
+        page.goto("/schemas?subject=cities-value")
+        assert "id 7, AVRO" in page.locator("main").inner_text()
+        for where in ("", "?text=4111", "?where=card.number+~+4111"):
+            page.goto(f"/topics/{payments}/messages{where}")
+            page.wait_for_selector("body[data-search=done]", state="attached")
+            assert "4111" not in page.locator("#rows").inner_text()
+        page.goto(f"/topics/{payments}/messages/0/0")
+        assert "•••" in page.locator("main").inner_text()
+        assert "4111" not in page.content()
+        with page.expect_download() as waiting:
+            page.click("text=Download the value")
+        assert "4111" not in waiting.value.path().read_text()
+        page.goto(f"/topics/{payments}")
+        assert page.locator("form[method=post]").count() == 0
+        token = page.request.post("/do/topic.delete", form={"name": payments, "confirm": payments})
+        assert token.status == 403
+        context.close()
+    assert payments in Path(tmp_path / "audit.jsonl").read_text()
