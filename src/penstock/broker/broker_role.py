@@ -114,6 +114,7 @@ class BrokerRole:
         self.coordinators = self._new_coordinators(hints, producer_ids)
         self._assignment = self._new_assignment()
         self.handover = self._new_handover(hints, listeners.limits)
+        self.for_produce = self._new_produce_services(hints)
         self.router = self._new_router(authorizer, throttling)
         self._serve_records(hints)
         self._serve_coordinators(producer_ids)
@@ -122,7 +123,7 @@ class BrokerRole:
     # -- the parts --------------------------------------------------------------------------------------------------
 
     def _new_router(self, authorizer: Authorizer, throttling: Throttling) -> BrokerRouter:
-        plain_produce = PlainProduce(self.replicas, self._environment.clock, authorizer)
+        plain_produce = PlainProduce(self.for_produce, authorizer)
         return BrokerRouter(
             self._environment.loop,
             authorizer,
@@ -131,6 +132,18 @@ class BrokerRole:
             handle_run=ProduceRun(plain_produce, self._environment.clock).handle,
             plain_fetch=PlainFetch(self.replicas, self._settings, authorizer),
             throttling=throttling,
+        )
+
+    def _new_produce_services(self, hints: LeaderHints) -> services.ProduceServices:
+        return services.ProduceServices(
+            loop=self._environment.loop,
+            clock=self._environment.clock,
+            replicas=self.replicas,
+            hints=hints,
+            wakeups=self._wakeups,
+            handover=self.handover,
+            verification=self.coordinators.verification,
+            lifecycle=self.lifecycle,
         )
 
     def _new_session_id(self) -> int:
@@ -266,16 +279,6 @@ class BrokerRole:
             counts=self._counters.replication,
             latency=self._counters.requests.follower_fetch,
         )
-        for_produce = services.ProduceServices(
-            loop=environment.loop,
-            clock=environment.clock,
-            replicas=self.replicas,
-            hints=hints,
-            wakeups=self._wakeups,
-            handover=self.handover,
-            verification=self.coordinators.verification,
-            lifecycle=self.lifecycle,
-        )
         for_fetch = services.FetchServices(
             loop=environment.loop,
             settings=self._settings,
@@ -295,7 +298,7 @@ class BrokerRole:
             searches=Searches(environment.loop),
             storage=self.storage,
         )
-        self.router.serve(apis.PRODUCE_APIS, for_produce)
+        self.router.serve(apis.PRODUCE_APIS, self.for_produce)
         self.router.serve(apis.FETCH_APIS, for_fetch)
         self.router.serve(apis.LOG_APIS, for_logs)
 

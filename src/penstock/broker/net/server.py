@@ -112,10 +112,10 @@ class Listener:
         self.connections: dict[Connection, None] = {}  # in the order of their arrival
         self.plain_latency = plain_latency
         self.plain_requests = 0  # answered in this turn of the loop, and not counted yet
+        self.plain_since = 0  # when the first of them arrived
         self._connection_throttle_ms = connection_throttle_ms
         self._held: dict[Connection, asyncio.TimerHandle] = {}  # above a quota: not read from, and closed later
         self._to_flush: list[Connection] = []
-        self._turn_since = 0
         self._kept_buffers: dict[Connection, int] = {}  # sizes, least recently used first
         self._kept_bytes = 0
         self._resting: dict[Connection, tuple[int, float]] = {}  # its last read, and when `close_idle` first saw it
@@ -172,7 +172,6 @@ class Listener:
     def flush_soon(self, connection: Connection) -> None:
         """Send a connection's replies after all currently readable connections have been read."""
         if not self._to_flush:
-            self._turn_since = connection.since
             self.loop.call_soon(self._flush)
         self._to_flush.append(connection)
 
@@ -181,7 +180,7 @@ class Listener:
         for connection in connections:
             connection.flush()
         if self.plain_requests:
-            self.plain_latency.add(now_ns() - self._turn_since, self.plain_requests)
+            self.plain_latency.add(now_ns() - self.plain_since, self.plain_requests)
             self.plain_requests = 0
 
     def keep_buffer(self, connection: Connection, size: int) -> None:
