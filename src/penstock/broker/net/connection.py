@@ -258,9 +258,7 @@ class Connection(asyncio.BufferedProtocol):
             self._empty(self._own)
         if self._out_size > SEND_AT_ONCE_ABOVE:
             self.flush()
-        if self._out or self.listener.plain_requests:
-            self.listener.flush_soon(self)
-        self.listener.after_read()
+        self.listener.flush_soon(self)
 
     def _hold(self, reason: int) -> None:
         """Handle no further frame until `_release`."""

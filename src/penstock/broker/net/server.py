@@ -78,7 +78,7 @@ class Listener:
         loop: asyncio.AbstractEventLoop,
         handle: FrameHandler,
         handle_run: RunHandler,
-        after_read: Callable[[], None],
+        after_reads: Callable[[], None],
         limits: ConnectionLimits,
         request_bytes_max: int,
         small_request_bytes_max: int,
@@ -100,7 +100,7 @@ class Listener:
         self.new_gate = new_gate
         self.handle = handle
         self.handle_run = handle_run
-        self.after_read = after_read
+        self.after_reads = after_reads
         self.limits = limits
         self.request_bytes_max = request_bytes_max
         self.small_request_bytes_max = small_request_bytes_max
@@ -170,12 +170,14 @@ class Listener:
         await self._server.start_serving()
 
     def flush_soon(self, connection: Connection) -> None:
-        """Send a connection's replies after all currently readable connections have been read."""
+        """Send a connection's replies after all currently readable connections have been read, together with those to
+        the fetches that waited for what they brought."""
         if not self._to_flush:
             self.loop.call_soon(self._flush)
         self._to_flush.append(connection)
 
     def _flush(self) -> None:
+        self.after_reads()
         connections, self._to_flush = self._to_flush, []
         for connection in connections:
             connection.flush()

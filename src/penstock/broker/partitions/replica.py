@@ -360,7 +360,7 @@ class Replica:
         """Append batches from the leader of this epoch; raises KafkaError if they are damaged or not contiguous."""
         log = self.log
         view = memoryview(records)
-        if log.log_end_offset == log.log_start_offset:
+        if log.log_end_offset == log.log_start_offset:  # it is empty
             # The leader's log start may lie within its first batch, which then begins below it.
             first = read_header(view)
             if first.base_offset < log.log_end_offset <= first.last_offset:
