@@ -109,7 +109,7 @@ def handlers(node: Node, decides: Authorizer) -> dict[str, Callable[[], object]]
         principal=ALICE, peer_host=HOST, produce_target=None, listener=SimpleNamespace(plain_requests=0)
     )
     request = bytearray(encode_request(produce_request("orders", batch(b"v" * 100), acks=1), VERSION, 1, "bench")[4:])
-    produce = PlainProduce(replicas, RealClock(), decides)
+    produce = PlainProduce(node.broker.for_produce, decides)
     frame = memoryview(request)
     fetch_frame = memoryview(bytearray(encode_request(asked_fetch(), VERSION, 1, "bench")[4:]))
     fetch = PlainFetch(replicas, LiveSettings(node.settings.static), decides)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from penstock.broker import apis
 from penstock.broker.apis import init_producer_id, services
 from penstock.broker.apis.broker_router import BrokerRouter
+from penstock.broker.apis.fetch_follower_plain import PlainFollowerFetch
 from penstock.broker.apis.fetch_plain import PlainFetch
 from penstock.broker.apis.produce_plain import PlainProduce
 from penstock.broker.apis.produce_run import ProduceRun
@@ -120,15 +121,17 @@ class BrokerRole:
         )
         self._assignment = self._new_assignment()
         self.handover = self._new_handover(hints, listeners.limits)
-        self.router = self._new_router(authorizer, throttling)
-        self._serve_records(hints)
+        self.for_produce = self._new_produce_services(hints)
+        followers = self._new_follower_fetches(hints)
+        self.router = self._new_router(authorizer, throttling, followers)
+        self._serve_records(hints, followers)
         self._serve_coordinators(producer_ids)
         self._serve_cluster(identity.cluster_id)
 
     # -- the parts --------------------------------------------------------------------------------------------------
 
-    def _new_router(self, authorizer: Authorizer, throttling: Throttling) -> BrokerRouter:
-        plain_produce = PlainProduce(self.replicas, self._environment.clock, authorizer)
+    def _new_router(self, authorizer: Authorizer, throttling: Throttling, followers: FollowerFetches) -> BrokerRouter:
+        plain_produce = PlainProduce(self.for_produce, authorizer)
         return BrokerRouter(
             self._environment.loop,
             authorizer,
@@ -136,7 +139,32 @@ class BrokerRole:
             plain_produce=plain_produce,
             handle_run=ProduceRun(plain_produce, self._environment.clock).handle,
             plain_fetch=PlainFetch(self.replicas, self._settings, authorizer),
+            plain_follower_fetch=PlainFollowerFetch(followers, authorizer),
             throttling=throttling,
+        )
+
+    def _new_produce_services(self, hints: LeaderHints) -> services.ProduceServices:
+        return services.ProduceServices(
+            loop=self._environment.loop,
+            clock=self._environment.clock,
+            replicas=self.replicas,
+            hints=hints,
+            wakeups=self._wakeups,
+            handover=self.handover,
+            verification=self.coordinators.verification,
+            lifecycle=self.lifecycle,
+        )
+
+    def _new_follower_fetches(self, hints: LeaderHints) -> FollowerFetches:
+        return FollowerFetches(
+            loop=self._environment.loop,
+            replicas=self.replicas,
+            hints=hints,
+            wakeups=self._wakeups,
+            sessions=self.replication.followers,
+            throttle=self.replication.throttles.leading,
+            counts=self._counters.replication,
+            latency=self._counters.requests.follower_fetch,
         )
 
     def _new_session_id(self) -> int:
@@ -266,28 +294,8 @@ class BrokerRole:
 
     # -- the APIs ---------------------------------------------------------------------------------------------------
 
-    def _serve_records(self, hints: LeaderHints) -> None:
+    def _serve_records(self, hints: LeaderHints, followers: FollowerFetches) -> None:
         environment = self._environment
-        followers = FollowerFetches(
-            loop=environment.loop,
-            replicas=self.replicas,
-            hints=hints,
-            wakeups=self._wakeups,
-            sessions=self.replication.followers,
-            throttle=self.replication.throttles.leading,
-            counts=self._counters.replication,
-            latency=self._counters.requests.follower_fetch,
-        )
-        for_produce = services.ProduceServices(
-            loop=environment.loop,
-            clock=environment.clock,
-            replicas=self.replicas,
-            hints=hints,
-            wakeups=self._wakeups,
-            handover=self.handover,
-            verification=self.coordinators.verification,
-            lifecycle=self.lifecycle,
-        )
         for_fetch = services.FetchServices(
             loop=environment.loop,
             settings=self._settings,
@@ -316,7 +324,7 @@ class BrokerRole:
             coordinators=self.coordinators,
             shares=self.shares,
         )
-        self.router.serve(apis.PRODUCE_APIS, for_produce)
+        self.router.serve(apis.PRODUCE_APIS, self.for_produce)
         self.router.serve(apis.FETCH_APIS, for_fetch)
         self.router.serve(apis.SHARE_APIS, for_shares)
         self.router.serve(apis.LOG_APIS, for_logs)

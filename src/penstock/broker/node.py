@@ -104,7 +104,7 @@ class Node:
         self.listeners = Listeners(
             self.settings,
             loop=loop,
-            after_read=self._wakeups.run,
+            after_reads=self._wakeups.run,
             plain_latency=self._counters.requests.produce,
             gates_of=self.authentications.gates_of,
             throttling=self._throttling,

@@ -30,6 +30,8 @@ from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import Final, NamedTuple, TypeVar
 
+from crc32c import crc32c
+
 from penstock.io.files import Buffer, FileSystem
 from penstock.log.handles import Handles, NotCached, OwnAccess
 from penstock.log.index import CorruptIndex
@@ -37,7 +39,7 @@ from penstock.log.loading import load
 from penstock.log.partition_metadata import PARTITION_METADATA, settle_topic_id
 from penstock.log.recovery import replay_batch
 from penstock.log.replicated import aborts_transaction, replicated_batches
-from penstock.log.segment import MAX_RELATIVE_OFFSET
+from penstock.log.segment import MAX_RELATIVE_OFFSET, Written
 from penstock.log.segments import LogEnd, Segments, Slice, TimestampedOffset
 from penstock.log.stored import NEVER_WRITTEN, NoRoom, StoredLog
 from penstock.log.transaction_index import AbortedTransaction
@@ -46,8 +48,11 @@ from penstock.model.ids import TopicPartition, Uuid
 from penstock.model.ownership import owned_by_loop
 from penstock.records.batch import (
     CONTROL,
+    CRC_START,
     LENGTH_OVERHEAD,
     LOG_APPEND_TIME,
+    MAGIC,
+    MIN_LENGTH,
     TRANSACTIONAL,
     BatchHeader,
     CorruptBatch,
@@ -328,6 +333,8 @@ class Log(StoredLog):
         """Append batches that already have offsets and epochs: replicated, or built by the metadata quorum. With
         `max_leader_epoch`, the first batch of a later epoch and everything after it is left out."""
         view = memoryview(data)
+        if self._append_preassigned_run(view, now_ms, max_leader_epoch):
+            return
         run: list[BatchHeader] = []
         run_start = end = 0
         for position, header in replicated_batches(view, self._next_offset, self.topic_partition):
@@ -344,6 +351,77 @@ class Log(StoredLog):
                 run, run_start = [], end
         if run:
             self._write_preassigned(view[run_start:end], run, now_ms)
+
+    def _append_preassigned_run(self, view: memoryview, now_ms: int, max_leader_epoch: int | None) -> bool:
+        """Append whole batches of the log's own epoch with one write, if nothing else changes with any of them.
+
+        False if something else does, or if one of them is bad; nothing has changed then.
+        """
+        segment, rule, epoch = self._active, self._rule, self.epochs.latest
+        start = segment.size
+        if start == 0 or self._before_append is not None or (max_leader_epoch is not None and epoch > max_leader_epoch):
+            return False
+        end = len(view)
+        position, next_offset = 0, self._next_offset
+        written: list[Written] = []
+        produced: list[tuple[int, BatchHeader]] = []
+        try:
+            while position < end:
+                header = read_header(view, position)
+                (
+                    base_offset,
+                    length,
+                    leader_epoch,
+                    magic,
+                    crc,
+                    attributes,
+                    delta,
+                    _,
+                    max_timestamp,
+                    producer,
+                    _,
+                    _,
+                    _,
+                ) = header
+                size = length + LENGTH_OVERHEAD
+                following = position + size
+                last_offset = base_offset + delta
+                if (
+                    magic != MAGIC
+                    or length < MIN_LENGTH
+                    or following > end
+                    or leader_epoch != epoch
+                    or base_offset < next_offset
+                    or delta < 0
+                    or attributes & CONTROL
+                    or start + following > rule.unquestioned_bytes
+                    or last_offset > rule.max_offset
+                    or (max_timestamp if rule.by_timestamp else now_ms) > rule.after_ms
+                    or crc32c(view[position + CRC_START : following]) != crc
+                ):
+                    return False
+                if producer >= 0:
+                    produced.append((position, header))
+                written.append((size, last_offset, max_timestamp))
+                position, next_offset = following, last_offset + 1
+        except CorruptBatch:
+            return False
+        before = self._next_offset
+        try:
+            segment.append_run(view, written)
+        except OSError as error:
+            raise self._storage_error("cannot be written", error) from error
+        except BaseException:
+            self._take_back(segment, start, before)
+            raise
+        try:
+            self._next_offset = next_offset
+            for position, header in produced:
+                self._replay(view, position, header, now_ms if now_ms >= 0 else header.max_timestamp)
+        except BaseException:
+            self._take_back(segment, start, before)
+            raise
+        return bool(written)
 
     def _fits(self, first: BatchHeader, written_before: int, header: BatchHeader, now_ms: int) -> bool:
         """Whether a batch can be written together with those before it, because nothing changes between them."""

@@ -91,6 +91,14 @@ class Login(Protocol):
     def begin(self) -> Exchange: ...
 
 
+class Form(Protocol):
+    """Encodes a request, and decodes its response, in another way than the codec."""
+
+    def encode(self, version: int, correlation_id: int, client_id: str) -> bytes: ...
+
+    def decode(self, frame: Buffer, version: int, position: int) -> object: ...
+
+
 class Answer(NamedTuple, Generic[ContextT]):
     context: ContextT
     """The context that was passed to `request`."""
@@ -105,6 +113,7 @@ class Sent(NamedTuple, Generic[ContextT]):
     correlation_id: int
     context: ContextT | None
     """None for a request of the handshake."""
+    form: Form | None = None
 
 
 def spec_of(message: Message) -> ApiSpec:
@@ -146,9 +155,17 @@ class Conversation(Generic[ContextT]):
     def greet(self) -> None:
         self._greet(API[ApiKey.API_VERSIONS].max_version)
 
-    def request(self, message: Message, context: ContextT, version: int, *, is_answered: bool = True) -> None:
-        """Send a request. A Produce with acks=0 is not answered."""
-        self._send(message, context, version, is_answered=is_answered)
+    def request(
+        self,
+        message: Message,
+        context: ContextT,
+        version: int,
+        *,
+        is_answered: bool = True,
+        form: Form | None = None,
+    ) -> None:
+        """Send a request. A Produce with acks=0 is not answered. With a `form`, that encodes the message."""
+        self._send(message, context, version, is_answered=is_answered, form=form)
 
     def take_outgoing(self) -> bytes:
         """Return the bytes to write now."""
@@ -161,11 +178,23 @@ class Conversation(Generic[ContextT]):
         request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=self._software_version)
         self._send(request, None, version, is_answered=True)
 
-    def _send(self, message: Message, context: ContextT | None, version: int, *, is_answered: bool) -> None:
+    def _send(
+        self,
+        message: Message,
+        context: ContextT | None,
+        version: int,
+        *,
+        is_answered: bool,
+        form: Form | None = None,
+    ) -> None:
         correlation_id = self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        self._outgoing.append(encode_request(message, version, correlation_id, self._client_id))
+        if form is None:
+            frame = encode_request(message, version, correlation_id, self._client_id)
+        else:
+            frame = form.encode(version, correlation_id, self._client_id)
+        self._outgoing.append(frame)
         if is_answered:
-            self.sent.append(Sent(_SPECS[type(message)], version, correlation_id, context))
+            self.sent.append(Sent(_SPECS[type(message)], version, correlation_id, context, form))
 
     # -- responses ----------------------------------------------------------------------------------------------------
 
@@ -216,13 +245,17 @@ class Conversation(Generic[ContextT]):
         """Decode the response in a frame, without its length; None if it is part of the handshake."""
         if not self.sent:
             raise MalformedMessage("a response without a request")
-        spec, version, correlation_id, context = self.sent[0]
+        spec, version, correlation_id, context, form = self.sent[0]
         header, position = decode_from(ResponseHeader, frame, response_header_version(spec.key, version), 0)
         if header.correlation_id != correlation_id:
             raise MalformedMessage(f"correlation id {header.correlation_id} instead of {correlation_id}")
         if spec.key == ApiKey.API_VERSIONS and _error_code(frame, position) == ErrorCode.UNSUPPORTED_VERSION:
             version = 0
-        response: Any = decode(spec.response, frame, version, position)
+        response: Any
+        if form is None:
+            response = decode(spec.response, frame, version, position)
+        else:
+            response = form.decode(frame, version, position)
         self.sent.popleft()
         if context is not None:
             return Answer(context, response)

@@ -203,6 +203,11 @@ class ProducerStates:
 
     # -- transactions
 
+    def is_in_transaction(self, header: BatchHeader) -> bool:
+        """Whether a transactional batch continues a transaction that is open here: it needs no verification."""
+        entry = self._entries.get(header.producer_id)
+        return entry is not None and entry.transaction_first_offset >= 0 and header.producer_epoch == entry.epoch
+
     def begin_verification(
         self, header: BatchHeader, now_ms: int, *, transaction_version: int = 0
     ) -> Verification | None:

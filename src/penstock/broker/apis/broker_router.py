@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 
+from penstock.broker.apis.fetch_follower_plain import PlainFollowerFetch
 from penstock.broker.apis.fetch_plain import PlainFetch
 from penstock.broker.apis.produce_plain import PlainProduce
 from penstock.broker.net.connection import Connection
@@ -29,6 +30,7 @@ class BrokerRouter(Router):
         plain_produce: PlainProduce,
         handle_run: RunHandler,
         plain_fetch: PlainFetch,
+        plain_follower_fetch: PlainFollowerFetch,
         throttling: Throttling,
     ) -> None:
         """`handle_run`: handles several requests at once if the requests at a position are of that kind."""
@@ -36,6 +38,7 @@ class BrokerRouter(Router):
         self.handle_run = handle_run
         self._plain_produce = plain_produce.handle
         self._plain_fetch = plain_fetch.handle
+        self._plain_follower_fetch = plain_follower_fetch.handle
         self._fetch = latencies.of("FetchConsumer")
         self._throttling = throttling
         self._quotas = throttling.quotas
@@ -43,7 +46,11 @@ class BrokerRouter(Router):
     def handle(self, connection: Connection, view: memoryview, start: int, end: int) -> None:
         frame = view[start:end]
         api_key, version, correlation_id = _read_start(frame)
-        if self._quotas.is_on:
+        if connection.is_of_follower:  # quotas are for clients
+            is_plain = api_key == FETCH and 15 <= version <= 18
+            if is_plain and self._plain_follower_fetch(connection, frame, version, correlation_id):
+                return
+        elif self._quotas.is_on:
             meter = self._meter(connection, frame, api_key, version)
             if meter is not None:
                 self._handle_metered(connection, view, start, end, meter)

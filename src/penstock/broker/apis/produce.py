@@ -26,7 +26,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from penstock.broker.apis.services import ProduceServices
-from penstock.broker.net.connection import Reply
+from penstock.broker.net.connection import Connection, Reply
 from penstock.broker.net.request import Request
 from penstock.broker.partitions.replica import Replica
 from penstock.log.log import Appended
@@ -116,7 +116,7 @@ class Produce:
                 answer = PartitionProduceResponse(index=partition.index, base_offset=-1)
                 result.partition_responses.append(answer)
                 if refusal is not None:
-                    _refuse(answer, refusal)
+                    refuse(answer, refusal)
                     continue
                 try:
                     self._append(name, partition, answer)
@@ -321,7 +321,7 @@ class Produce:
                 self._failed(replica.topic_partition.topic, answer, error)
             except Exception:  # a bug of ours; the connection is muted until there is an answer
                 logger.exception("a batch for %s could not be rewritten", replica.topic_partition)
-                _refuse(answer, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+                refuse(answer, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
             self._finish_if_complete()
             services.wakeups.run()
 
@@ -346,7 +346,7 @@ class Produce:
     def _expire(self) -> None:
         """The records are in the log, but not committed or flushed in time: REQUEST_TIMED_OUT, as in Kafka."""
         for answer in self._pending.values():
-            _refuse(answer, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+            refuse(answer, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
         self._pending.clear()
         self._finish_if_complete()
 
@@ -364,28 +364,8 @@ class Produce:
             reply.complete(self._request.parts(self._response))
 
     def _failed(self, topic: str, answer: PartitionProduceResponse, error: KafkaError) -> None:
-        _refuse(answer, error)
-        if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not self._services.lifecycle.is_surely_alive:
-            # Another broker may lead now, and have the previous batches. The producer may treat this error as fatal.
-            answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if self._request.version >= LEADER_HINTS_SINCE:
-            self._add_hint(topic, answer)
-        if isinstance(error, InvalidRecords):
-            answer.record_errors = [
-                BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
-                for index, message in error.record_errors
-            ]
-        if error.code == ErrorCode.KAFKA_STORAGE_ERROR:
-            logger.error("cannot append to %s-%d: %s", topic, answer.index, error.message)
-
-    def _add_hint(self, topic: str, answer: PartitionProduceResponse) -> None:
-        found = self._services.hints.hint(self._request.connection, topic, answer.index, answer.error_code)
-        if found is None:
-            return
-        answer.current_leader = LeaderIdAndEpoch(leader_id=found.leader_id, leader_epoch=found.leader_epoch)
-        endpoints = self._response.node_endpoints
-        if all(endpoint.node_id != found.leader_id for endpoint in endpoints):
-            endpoints.append(NodeEndpoint(node_id=found.leader_id, host=found.host, port=found.port, rack=found.rack))
+        request = self._request
+        fail(self._services, request.connection, request.version, self._response, topic, answer, error)
 
     def _check_unanswered(self) -> None:
         """With acks=0 a closed connection is the only way to report an error to the producer."""
@@ -403,7 +383,38 @@ class Produce:
                     return
 
 
-def _refuse(answer: PartitionProduceResponse, error: KafkaError) -> None:
+def fail(
+    services: ProduceServices,
+    connection: Connection,
+    version: int,
+    response: ProduceResponse,
+    topic: str,
+    answer: PartitionProduceResponse,
+    error: KafkaError,
+) -> None:
+    """Turn an answer of this response into an error."""
+    refuse(answer, error)
+    if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not services.lifecycle.is_surely_alive:
+        # Another broker may lead now, and have the previous batches. The producer may treat this error as fatal.
+        answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if version >= LEADER_HINTS_SINCE:
+        hint = services.hints.hint(connection, topic, answer.index, answer.error_code)
+        if hint is not None:
+            answer.current_leader = LeaderIdAndEpoch(leader_id=hint.leader_id, leader_epoch=hint.leader_epoch)
+            if all(endpoint.node_id != hint.leader_id for endpoint in response.node_endpoints):
+                response.node_endpoints.append(
+                    NodeEndpoint(node_id=hint.leader_id, host=hint.host, port=hint.port, rack=hint.rack)
+                )
+    if isinstance(error, InvalidRecords):
+        answer.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+            for index, message in error.record_errors
+        ]
+    if error.code == ErrorCode.KAFKA_STORAGE_ERROR:
+        logger.error("cannot append to %s-%d: %s", topic, answer.index, error.message)
+
+
+def refuse(answer: PartitionProduceResponse, error: KafkaError) -> None:
     answer.base_offset = -1
     answer.error_code = error.code
     answer.error_message = error.message

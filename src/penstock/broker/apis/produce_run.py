@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import struct
 
-from penstock.broker.apis.produce_plain import FLEXIBLE_SINCE, LOG_START_SINCE, PlainProduce, Target, records_span
+from penstock.broker.apis.produce_acks import Answered
+from penstock.broker.apis.produce_plain import FLEXIBLE_SINCE, PlainProduce, Target, must_wait, records_span
 from penstock.broker.net.connection import Connection
 from penstock.io.clock import Clock
 from penstock.model.errors import KafkaError
@@ -26,7 +27,7 @@ _frame_start = struct.Struct(">iii").unpack_from  # length; API key (0) and vers
 
 class ProduceRun:
     def __init__(self, plain: PlainProduce, clock: Clock) -> None:
-        self._may_append = plain.may_append
+        self._plain = plain
         self._now_ms = clock.now_ms
 
     def handle(self, connection: Connection, view: memoryview, position: int, received: int) -> int:
@@ -36,10 +37,10 @@ class ProduceRun:
         metered = connection.metered
         # Each request of a client with quotas is counted by itself.
         is_limited = metered is not None and metered.limits.is_limited
-        if target is None or is_limited or not self._may_append(target):
+        if target is None or is_limited or not self._plain.may_append(target):
             return position
-        version, prefix, prefix_end, replica, pack_reply, reply_length, middle, last, _ = target
-        settings = replica.log.settings
+        version, prefix, prefix_end, replica = target.version, target.prefix, target.prefix_end, target.replica
+        leader, settings = replica.leader, replica.log.settings
         now_ms = self._now_ms()
         is_flexible = version >= FLEXIBLE_SINCE
         batches: list[tuple[memoryview, BatchHeader]] = []
@@ -80,13 +81,15 @@ class ProduceRun:
             for batch, header in batches:
                 set_base_offset(batch, 0, header.base_offset, header.leader_epoch)
             return start
+        assert leader is not None
         log_start_offset = replica.log.log_start_offset
-        replies = []
+        answered = []
         for correlation_id, (_, header) in zip(correlation_ids, batches, strict=True):
-            if version >= LOG_START_SINCE:
-                replies.append(pack_reply(reply_length, correlation_id, middle, offset, -1, log_start_offset, last))
-            else:
-                replies.append(pack_reply(reply_length, correlation_id, middle, offset, -1, last))
-            offset += header.last_offset_delta + 1
-        connection.answer_plainly(b"".join(replies), len(replies))
+            following = offset + header.last_offset_delta + 1
+            answered.append(Answered(correlation_id, following, target.reply(correlation_id, offset, log_start_offset)))
+            offset = following
+        if leader.commits_at_once or not must_wait(target, leader, offset):
+            connection.answer_plainly(b"".join([reply for _, _, reply in answered]), len(answered))
+        else:
+            self._plain.acknowledge_later(connection, target, leader, answered, log_start_offset)
         return position

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import struct
 from collections import deque
 from collections.abc import Callable
@@ -51,6 +52,7 @@ JOIN_BELOW = 4096  # copying this much is cheaper than a longer writev
 SEND_AT_ONCE_ABOVE = 64 * 1024
 FLUSH_ABOVE = 256 * 1024  # replies to one read leave together up to this size, so that memory stays bounded
 PRODUCE = 0
+TIMER_SLACK_S = 0.001  # timers may fire this early
 
 # Why a connection handles no further frame now: the bits of `Connection._held`. They are plain numbers because an
 # enum.Flag would be slow here, where each frame looks at them.
@@ -78,14 +80,17 @@ class Gate(Protocol):
 
 
 class Reply:
-    """Keeps the place of an unanswered request in its connection's queue of replies."""
+    """Keeps the place of an unanswered request, or of several that are answered together, in its connection's queue of
+    replies."""
 
-    __slots__ = ("_connection", "latency", "on_lost", "parts", "since")
+    __slots__ = ("_connection", "deadline", "latency", "on_lost", "parts", "requests", "since")
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, requests: int = 1) -> None:
         self._connection = connection
+        self.requests = requests
         self.latency, connection.latency = connection.latency, None
         self.since = connection.since
+        self.deadline = math.inf
         self.parts: list[Buffer] | None = None
         self.on_lost: Callable[[], None] | None = None  # called if the client disconnects before it is answered
 
@@ -98,6 +103,10 @@ class Reply:
         """Send the answer. An empty list sends nothing (acks=0) and frees the place in the queue."""
         self.parts = parts
         self._connection.reply_completed(self)
+
+    def expire(self) -> None:
+        """The deadline has passed; see `Connection.park_until`."""
+        raise NotImplementedError
 
 
 @owned_by_loop()
@@ -134,6 +143,7 @@ class Connection(asyncio.BufferedProtocol):
         self.metered: MeteredClient | None = None  # while quotas are set: the client, and its limits
         self.on_closed: Callable[[Connection], None] | None = None  # called if this connection has share sessions
         self._throttled: asyncio.TimerHandle | None = None
+        self._next_deadline: asyncio.TimerHandle | None = None
 
     @property
     def is_closed(self) -> bool:
@@ -155,8 +165,9 @@ class Connection(asyncio.BufferedProtocol):
             if reply.on_lost is not None and reply.parts is None:
                 reply.on_lost()
         self._parked.clear()
-        if self._throttled is not None:
-            self._throttled.cancel()
+        for timer in (self._throttled, self._next_deadline):
+            if timer is not None:
+                timer.cancel()
         self._own = None
         self.listener.connection_closed(self)
         if self.on_closed is not None:
@@ -232,7 +243,7 @@ class Connection(asyncio.BufferedProtocol):
             frame_end = position + 4 + length
             if frame_end > end:
                 break
-            if frame_end < end and self.produce_target is not None and not self._parked:
+            if frame_end < end and self.produce_target is not None:
                 run_end = self._handle_run(self, view, position, end)
                 if run_end > position:
                     position = run_end
@@ -250,9 +261,7 @@ class Connection(asyncio.BufferedProtocol):
             self._empty(self._own)
         if self._out_size > SEND_AT_ONCE_ABOVE:
             self.flush()
-        if self._out or self.listener.plain_requests:
-            self.listener.flush_soon(self)
-        self.listener.after_read()
+        self.listener.flush_soon(self)
 
     def _hold(self, reason: int) -> None:
         """Handle no further frame until `_release`."""
@@ -395,13 +404,18 @@ class Connection(asyncio.BufferedProtocol):
         They are counted together when all replies of this turn of the loop leave. That is when they are answered, and
         it costs next to nothing.
         """
+        listener = self.listener
         if self._parked:
-            self.latency = self.listener.plain_latency
-            self.send([reply])
+            self.latency = listener.plain_latency
+            waiting = Reply(self, requests)
+            waiting.parts = [reply]
+            self._enqueue(waiting)
         else:
             self._out.append(reply)
             self._out_size += len(reply)
-            self.listener.plain_requests += requests
+            if not listener.plain_requests:
+                listener.plain_since = self.since
+            listener.plain_requests += requests
 
     def park(self, *, mute: bool = False) -> Reply:
         """Reserve the place of the current request; `Reply.complete` answers it."""
@@ -411,6 +425,28 @@ class Connection(asyncio.BufferedProtocol):
             self._muted_by = reply
             self._hold(MUTED)
         return reply
+
+    def park_until(self, reply: Reply, deadline: float) -> None:
+        """Reserve a place for a reply that expires if it is not completed by then, in the loop's time.
+
+        The replies of a connection share one timer, which is nearly always set already.
+        """
+        reply.deadline = deadline
+        self._enqueue(reply)
+        timer = self._next_deadline
+        if timer is None or deadline < timer.when():
+            if timer is not None:
+                timer.cancel()
+            self._next_deadline = self.listener.loop.call_at(deadline, self._expire)
+
+    def _expire(self) -> None:
+        now = self.listener.loop.time() + TIMER_SLACK_S
+        self._next_deadline = None
+        for reply in [each for each in self._parked if each.parts is None and each.deadline <= now]:
+            reply.expire()
+        following = min((reply.deadline for reply in self._parked if reply.parts is None), default=math.inf)
+        if following < math.inf:
+            self._next_deadline = self.listener.loop.call_at(following, self._expire)
 
     def _enqueue(self, reply: Reply) -> None:
         self._parked.append(reply)
@@ -426,6 +462,7 @@ class Connection(asyncio.BufferedProtocol):
             self._muted_by = None
             released = MUTED
         parked = self._parked
+        is_first = not self._out  # otherwise they leave soon anyway
         while parked and (parts := parked[0].parts) is not None:
             answered = parked.popleft()
             self.listener.limits.parked -= 1
@@ -433,11 +470,14 @@ class Connection(asyncio.BufferedProtocol):
             for part in parts:
                 self._out_size += len(part)
             if answered.latency is not None:
-                answered.latency.add(now_ns() - answered.since)
+                answered.latency.add(now_ns() - answered.since, answered.requests)
         if len(parked) < self._parked_max:
             released |= CROWDED
         if not self._held & BUSY:
-            self.flush()
+            if self._out_size > SEND_AT_ONCE_ABOVE:
+                self.flush()
+            elif is_first and self._out:
+                self.listener.flush_soon(self)
         self._release(released)
 
     def flush(self) -> None:

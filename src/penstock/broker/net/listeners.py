@@ -37,17 +37,17 @@ class Listeners:
         settings: LiveSettings,
         *,
         loop: asyncio.AbstractEventLoop,
-        after_read: Callable[[], None],
+        after_reads: Callable[[], None],
         plain_latency: Latency,
         gates_of: Callable[[Endpoint], Callable[[Connection], Gate] | None],
         throttling: Throttling,
     ) -> None:
-        """`after_read` runs after all requests of one read have been handled. `gates_of`: what makes the gates of a
-        listener whose clients must authenticate themselves."""
+        """`after_reads` runs after all connections that were readable together have been read. `gates_of`: what makes
+        the gates of a listener whose clients must authenticate themselves."""
         self._gates_of = gates_of
         self._settings = settings
         self._loop = loop
-        self._after_read = after_read
+        self._after_reads = after_reads
         self._plain_latency = plain_latency
         self._throttling = throttling
         static = settings.static
@@ -111,7 +111,7 @@ class Listeners:
             loop=self._loop,
             handle=handle,
             handle_run=handle_run,
-            after_read=self._after_read,
+            after_reads=self._after_reads,
             limits=self.limits,
             request_bytes_max=settings.socket_request_max_bytes,
             small_request_bytes_max=settings.penstock_max_small_request_bytes,

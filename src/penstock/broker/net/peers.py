@@ -37,6 +37,7 @@ from penstock.protocol.conversation import (
     SESSION_PART,
     AuthenticationRefused,
     Conversation,
+    Form,
     HandshakeRefused,
     Login,
     spec_of,
@@ -113,6 +114,7 @@ class _Pending(NamedTuple):
     spec: ApiSpec
     done: Done
     deadline: float
+    form: Form | None
 
 
 class Peer:
@@ -148,9 +150,10 @@ class Peer:
         """The version in which requests of this API are sent; None if there is no common one, or not known yet."""
         return self._conversation.version(key)
 
-    def send(self, message: Message, done: Done, *, timeout: float) -> None:
-        """`done` gets the response or a PeerFailed, after at most about `timeout` seconds."""
-        pending = _Pending(message, spec_of(message), done, self._loop.time() + timeout)
+    def send(self, message: Message, done: Done, *, timeout: float, form: Form | None = None) -> None:
+        """`done` gets the response (what the `form` decodes, if there is one) or a PeerFailed, after at most about
+        `timeout` seconds."""
+        pending = _Pending(message, spec_of(message), done, self._loop.time() + timeout, form)
         if self._is_closed:
             self._loop.call_soon(done, PeerFailed(f"the connection to {self} was closed"))
             return
@@ -190,7 +193,7 @@ class Peer:
             self._loop.call_soon(pending.done, failure)
             return
         try:
-            self._conversation.request(pending.message, pending, version)
+            self._conversation.request(pending.message, pending, version, form=pending.form)
         except (UnencodableMessage, KafkaError) as error:
             self._loop.call_soon(pending.done, PeerFailed(f"{pending.spec.name} cannot be sent to {self}: {error}"))
             return

@@ -156,21 +156,21 @@ class Request:
         """
         reply: Reply = self.connection.park(mute=mute)
         reply.on_lost = on_lost
+        return lambda response: self.complete(reply, response)
 
-        def answer(response: Any) -> None:
-            if not reply.is_wanted:
-                return
-            try:
-                self.settle(response)
-                parts = self.parts(response)
-            except Exception:
-                # A defect in the handler. The caller has other clients to answer; this one sees a closed connection.
-                logger.exception("API %d v%d cannot be answered", self.api_key, self.version)
-                self.connection.abort()
-                return
-            reply.complete(parts)
-
-        return answer
+    def complete(self, reply: Reply, response: Any) -> None:
+        """Answer a request that was parked."""
+        if not reply.is_wanted:
+            return
+        try:
+            self.settle(response)
+            parts = self.parts(response)
+        except Exception:
+            # A defect in the handler. The caller has other clients to answer; this one sees a closed connection.
+            logger.exception("API %d v%d cannot be answered", self.api_key, self.version)
+            self.connection.abort()
+            return
+        reply.complete(parts)
 
     def park_encoded(self) -> Callable[[bytes], None]:
         """Like `park`, for an answer that another node has encoded, including the response header."""

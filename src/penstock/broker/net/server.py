@@ -78,7 +78,7 @@ class Listener:
         loop: asyncio.AbstractEventLoop,
         handle: FrameHandler,
         handle_run: RunHandler,
-        after_read: Callable[[], None],
+        after_reads: Callable[[], None],
         limits: ConnectionLimits,
         request_bytes_max: int,
         small_request_bytes_max: int,
@@ -100,7 +100,7 @@ class Listener:
         self.new_gate = new_gate
         self.handle = handle
         self.handle_run = handle_run
-        self.after_read = after_read
+        self.after_reads = after_reads
         self.limits = limits
         self.request_bytes_max = request_bytes_max
         self.small_request_bytes_max = small_request_bytes_max
@@ -112,10 +112,10 @@ class Listener:
         self.connections: dict[Connection, None] = {}  # in the order of their arrival
         self.plain_latency = plain_latency
         self.plain_requests = 0  # answered in this turn of the loop, and not counted yet
+        self.plain_since = 0  # when the first of them arrived
         self._connection_throttle_ms = connection_throttle_ms
         self._held: dict[Connection, asyncio.TimerHandle] = {}  # above a quota: not read from, and closed later
         self._to_flush: list[Connection] = []
-        self._turn_since = 0
         self._kept_buffers: dict[Connection, int] = {}  # sizes, least recently used first
         self._kept_bytes = 0
         self._resting: dict[Connection, tuple[int, float]] = {}  # its last read, and when `close_idle` first saw it
@@ -170,18 +170,19 @@ class Listener:
         await self._server.start_serving()
 
     def flush_soon(self, connection: Connection) -> None:
-        """Send a connection's replies after all currently readable connections have been read."""
+        """Send a connection's replies after all currently readable connections have been read, together with those to
+        the fetches that waited for what they brought."""
         if not self._to_flush:
-            self._turn_since = connection.since
             self.loop.call_soon(self._flush)
         self._to_flush.append(connection)
 
     def _flush(self) -> None:
+        self.after_reads()
         connections, self._to_flush = self._to_flush, []
         for connection in connections:
             connection.flush()
         if self.plain_requests:
-            self.plain_latency.add(now_ns() - self._turn_since, self.plain_requests)
+            self.plain_latency.add(now_ns() - self.plain_since, self.plain_requests)
             self.plain_requests = 0
 
     def keep_buffer(self, connection: Connection, size: int) -> None:

@@ -29,19 +29,13 @@ from penstock.broker.metadata.registration import Registration
 from penstock.broker.net.peers import Peer
 from penstock.broker.partitions.fetch_sessions import INITIAL_EPOCH, NO_SESSION
 from penstock.broker.partitions.flusher import Flusher
+from penstock.broker.partitions.follower_sessions import Asked, Found
 from penstock.broker.partitions.replica import Replica
+from penstock.broker.partitions.replication_frames import Answer, ReplicaFetch
 from penstock.broker.partitions.throttle import ReplicationThrottle
 from penstock.broker.partitions.wakeups import Wakeups
 from penstock.model.errors import ErrorCode, KafkaError
-from penstock.protocol.messages.fetch import (
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-    ForgottenTopic,
-    PartitionData,
-    ReplicaState,
-)
+from penstock.protocol.messages.fetch import FetchRequest, ForgottenTopic, PartitionData, ReplicaState
 from penstock.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -276,7 +270,8 @@ class Fetcher:
             return
         self._is_busy = True
         timeout = self._settings.now.replica_socket_timeout_ms / 1000
-        peer.send(request, lambda answer: self._answered(request, answer), timeout=timeout)
+        message = request.message
+        peer.send(message, lambda answer: self._answered(message, answer), timeout=timeout, form=request)
 
     def _find_peer(self) -> Peer | None:
         peer = self._fetchers.brokers.peer(self._leader_id, CHANNEL)
@@ -335,7 +330,7 @@ class Fetcher:
             if followed.timer is None and followed.key not in self._out_of_range:
                 self._changed[followed.key] = followed
 
-    def _request(self) -> FetchRequest | None:
+    def _request(self) -> ReplicaFetch | None:
         if not self._changed and all(each.named_offset is None for each in self.partitions.values()):
             return None  # nothing to fetch: all followed partitions wait to be retried
         settings = self._settings.now
@@ -349,24 +344,12 @@ class Fetcher:
             session_id=self._session_id,
             session_epoch=self._session_epoch,
         )
-        topics: dict[bytes, FetchTopic] = {}
-        for (topic_id, index), followed in self._changed.items():
-            topic = topics.get(topic_id)
-            if topic is None:
-                topic = topics[topic_id] = FetchTopic(topic_id=topic_id)
-                request.topics.append(topic)
+        asked: list[Asked] = []
+        max_bytes = settings.replica_fetch_max_bytes
+        for key, followed in self._changed.items():
             log = followed.replica.log
-            followed.named_offset = log.log_end_offset
-            topic.partitions.append(
-                FetchPartition(
-                    partition=index,
-                    current_leader_epoch=followed.epoch,
-                    fetch_offset=log.log_end_offset,
-                    last_fetched_epoch=log.epochs.latest,
-                    log_start_offset=log.durable_log_start,
-                    partition_max_bytes=settings.replica_fetch_max_bytes,
-                )
-            )
+            followed.named_offset = end = log.log_end_offset
+            asked.append((key, followed.epoch, end, log.epochs.latest, log.durable_log_start, max_bytes))
         forgotten: dict[bytes, ForgottenTopic] = {}
         for topic_id, index in self._forgotten:
             if (topic_id, index) not in self._changed:
@@ -374,15 +357,15 @@ class Fetcher:
         request.forgotten_topics_data = list(forgotten.values())
         self._changed.clear()
         self._forgotten.clear()
-        return request
+        return ReplicaFetch(request, asked)
 
     # -- answers ----------------------------------------------------------------------------------------------------
 
-    def _answered(self, request: FetchRequest, answer: FetchResponse | Exception) -> None:
+    def _answered(self, request: FetchRequest, answer: Answer | Exception) -> None:
         self._is_busy = False
         if self._is_closed:
             return
-        if not isinstance(answer, FetchResponse):
+        if not isinstance(answer, Answer):
             self._lost(str(answer))
             return
         if answer.error_code:
@@ -394,17 +377,15 @@ class Fetcher:
             self._session_epoch = 1
         else:
             self._session_epoch = 1 if self._session_epoch == LAST_EPOCH else self._session_epoch + 1
-        for topic in answer.responses:
-            for data in topic.partitions:
-                followed = self.partitions.get((topic.topic_id, data.partition_index))
-                if followed is not None and self._is_current(followed):
-                    try:
+        for key, data in answer.partitions:
+            followed = self.partitions.get(key)
+            if followed is not None and self._is_current(followed):
+                try:
+                    if isinstance(data, Found) or self._agrees(followed, data):
                         self._take(followed, data)
-                    except Exception:  # a defect in this code; it must not affect the other partitions
-                        logger.exception(
-                            "%s: what its leader sent cannot be processed", followed.replica.topic_partition
-                        )
-                        self._failed(followed, ErrorCode.UNKNOWN_SERVER_ERROR)
+                except Exception:  # a defect in this code; it must not affect the other partitions
+                    logger.exception("%s: what its leader sent cannot be processed", followed.replica.topic_partition)
+                    self._failed(followed, ErrorCode.UNKNOWN_SERVER_ERROR)
         if self._session_id == NO_SESSION:
             self._reset_session()  # the leader has no free session slot
         self._fetchers.wakeups.run()
@@ -435,13 +416,14 @@ class Fetcher:
             self._timer.cancel()
         self._timer = self._loop.call_later(seconds, self._go_on)
 
-    def _take(self, followed: Followed, data: PartitionData) -> None:
+    def _agrees(self, followed: Followed, data: PartitionData) -> bool:
+        """Whether there is neither an error nor a diverging epoch; they are dealt with here."""
         code = ErrorCode(data.error_code)
         replica = followed.replica
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._leave_session(followed)
             self._out_of_range[followed.key] = followed
-            return
+            return False
         if code != ErrorCode.NONE:
             self._failures_log.log(
                 logging.INFO,
@@ -451,13 +433,32 @@ class Fetcher:
                 code.name,
             )
             self._failed(followed, code)
-            return
-        try:
-            if data.diverging_epoch is not None:
+            return False
+        if data.diverging_epoch is not None:
+            try:
                 replica.truncate_to_epoch(data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
                 self._changed[followed.key] = followed
-                return
-            log_start = replica.log.log_start_offset
+            except KafkaError as error:
+                self._cannot_append(followed, error)
+            return False
+        return True
+
+    def _cannot_append(self, followed: Followed, error: KafkaError) -> None:
+        self._failures_log.log(
+            logging.WARNING,
+            "%s: what broker %d sent cannot be appended: %s",
+            followed.replica.topic_partition,
+            self._leader_id,
+            error.message,
+        )
+        if error.code == ErrorCode.CORRUPT_MESSAGE:
+            self._fetchers.damaged_answers += 1
+        self._failed(followed, error.code)
+
+    def _take(self, followed: Followed, data: PartitionData | Found) -> None:
+        replica = followed.replica
+        log_start = replica.log.log_start_offset
+        try:
             if data.records:
                 replica.append_replicated(memoryview(data.records), followed.epoch)  # type: ignore[arg-type]
                 self._changed[followed.key] = followed
@@ -465,16 +466,7 @@ class Fetcher:
             if replica.log.log_start_offset != log_start:
                 self._start_moved(followed)
         except KafkaError as error:
-            self._failures_log.log(
-                logging.WARNING,
-                "%s: what broker %d sent cannot be appended: %s",
-                replica.topic_partition,
-                self._leader_id,
-                error.message,
-            )
-            if error.code == ErrorCode.CORRUPT_MESSAGE:
-                self._fetchers.damaged_answers += 1
-            self._failed(followed, error.code)
+            self._cannot_append(followed, error)
             return
         followed.failures = 0
         if data.records and replica.log.log_end_offset < data.high_watermark and not self._is_in_sync(replica):

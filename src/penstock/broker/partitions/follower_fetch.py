@@ -8,17 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from penstock.broker.net.latency import Latency
 from penstock.broker.net.request import Request
 from penstock.broker.partitions.divergence import divergence
 from penstock.broker.partitions.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH
-from penstock.broker.partitions.follower_sessions import FollowerSession, FollowerSessions, Position
+from penstock.broker.partitions.follower_sessions import (
+    Asked,
+    FollowerSession,
+    FollowerSessions,
+    Found,
+    Position,
+    asked_of,
+)
 from penstock.broker.partitions.leader_hints import LeaderHints
 from penstock.broker.partitions.replica import Replica, ReplicationCounts
 from penstock.broker.partitions.replicas import Replicas
+from penstock.broker.partitions.replication_frames import TOPIC_IDS_SINCE, ByTopic, encode_response
 from penstock.broker.partitions.throttle import ReplicationThrottle
 from penstock.broker.partitions.wakeups import Wakeups
 from penstock.io.files import Buffer
@@ -38,6 +47,7 @@ logger = logging.getLogger("penstock.fetch")
 REPLICA_STATE_SINCE = 15
 NO_BROKER_EPOCH = -1
 TOGETHER_S = 0.1
+RECENT_BYTES_MAX = 1024 * 1024
 
 
 def follower_of(request: Request, message: FetchRequest) -> tuple[int, int]:
@@ -48,9 +58,9 @@ def follower_of(request: Request, message: FetchRequest) -> tuple[int, int]:
     return message.replica_id, NO_BROKER_EPOCH
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class FollowerFetches:
-    """The dependencies shared by the fetches of all followers."""
+    """What the fetches of all followers share."""
 
     loop: asyncio.AbstractEventLoop
     replicas: Replicas
@@ -60,6 +70,17 @@ class FollowerFetches:
     throttle: ReplicationThrottle
     counts: ReplicationCounts
     latency: Latency
+    recent: dict[LeaderState, tuple[int, int, bytes]] = field(default_factory=dict, init=False)
+    """The last read of a partition: its offset, the end of the log at that time, and the records."""
+    _recent_bytes: int = field(default=0, init=False)
+
+    def keep(self, leader: LeaderState, offset: int, end: int, records: bytes) -> None:
+        """Keep records for the other followers of this leader. A leader never changes what it has appended."""
+        self._recent_bytes += len(records)
+        if self._recent_bytes > RECENT_BYTES_MAX:
+            self.recent.clear()
+            self._recent_bytes = len(records)
+        self.recent[leader] = (offset, end, records)
 
     def handle(
         self, request: Request, message: FetchRequest, broker_id: int, broker_epoch: int
@@ -70,10 +91,16 @@ class FollowerFetches:
             session = self.sessions.open(message, request.version, broker_id, broker_epoch)
         except KafkaError as error:
             return FetchResponse(error_code=error.code)
-        return FollowerFetch(self, request, message, session).start()
+        return self.begin(request, message, session, asked_of(message, by_id=session.by_id))
+
+    def begin(
+        self, request: Request, message: FetchRequest, session: FollowerSession, asked: Iterable[Asked]
+    ) -> FetchResponse | None:
+        """Handle a request whose session is open; `asked`: the partitions that it names."""
+        return FollowerFetch(self, request, message, session).start(asked)
 
 
-Told = tuple[Position, PartitionData]
+Told = tuple[Position, PartitionData | Found]
 
 
 def refusal(index: int, code: ErrorCode) -> PartitionData:
@@ -126,7 +153,7 @@ class ColdRead(NamedTuple):
 
 class FollowerFetch:
     __slots__ = (
-        "_answer", "_bytes_missing", "_deadline", "_fetches", "_is_done", "_is_full", "_message", "_reading",
+        "_bytes_missing", "_deadline", "_fetches", "_is_done", "_is_full", "_message", "_reading", "_reply",
         "_request", "_session",
     )  # fmt: skip
 
@@ -143,14 +170,24 @@ class FollowerFetch:
         self._reading: list[Told] | None = None
         self._deadline: asyncio.TimerHandle | None = None
 
-    def start(self) -> FetchResponse | None:
-        self._note_progress(self._session.update(self._message))
+    def start(self, asked: Iterable[Asked]) -> FetchResponse | None:
+        session = self._session
+        self._note_progress(session.update(self._message, asked))
+        message, limits = self._message, self._request.connection.listener.limits
+        if not self._is_full and message.max_wait_ms > 0 and session.positions and limits.may_park:
+            # Read when all connections have been read: more records may come with them.
+            self._bytes_missing = message.min_bytes
+            self._park()
+            self._wait()
+            if session.has_news:
+                self._fetches.wakeups.add(self)
+            return None
         results, cold = self._read()
         if cold:
             self._park()
             self._read_cold(results, cold)
             return None
-        if self._is_enough(results) or not self._request.connection.listener.limits.may_park:
+        if self._is_enough(results) or not limits.may_park:
             return self._response(results)
         self._park()
         self._wait()
@@ -164,16 +201,32 @@ class FollowerFetch:
         broker_id = session.broker_id
         for position in positions:
             try:
-                replica, leader = self._find(position)
-                if divergence(replica.log, position.offset, position.last_fetched_epoch) is not None:
-                    continue
-                if not replica.log.log_start_offset <= position.offset <= leader.log_end:
-                    continue
+                replica, leader = self._find_again(position) or self._find(position)
+                offset = position.offset
+                is_new = position.told_high_watermark < 0
+                if is_new or offset != leader.log_end or position.last_fetched_epoch != replica.log.epochs.latest:
+                    session.due[position] = None
+                    session.has_news = True
+                    if divergence(replica.log, offset, position.last_fetched_epoch) is not None:
+                        continue
+                    if not replica.log.log_start_offset <= offset <= leader.log_end:
+                        continue
                 self._fetches.sessions.came(broker_id, replica)
                 position.in_sync_changed(leader.isr)
-                replica.fetched_by(broker_id, position.offset, position.log_start, session.broker_epoch)
+                replica.fetched_by(broker_id, offset, position.log_start, session.broker_epoch)
             except KafkaError:
                 session.due[position] = None  # the read reports the error
+                session.has_news = True
+
+    def _find_again(self, position: Position) -> tuple[Replica, LeaderState] | None:
+        """What `_find` returns, if nothing has changed since: a replica that leads is still the partition's own."""
+        replica = position.replica
+        if replica is None:
+            return None
+        leader = replica.leader
+        if leader is None or leader.leader_epoch != position.epoch or self._session.broker_id not in leader.followers:
+            return None
+        return replica, leader
 
     def _find(self, position: Position) -> tuple[Replica, LeaderState]:
         replicas = self._fetches.replicas
@@ -204,9 +257,21 @@ class FollowerFetch:
         found_data = False
         results: list[Told] = []
         cold: list[ColdRead] = []
+        session.has_news = False
         for position in list(session.due):
             if left <= 0 and found_data and not self._is_full:
+                session.has_news = True
                 break
+            found = self._read_plainly(position, left)
+            if found is not None:
+                if found.records:
+                    left -= len(found.records)
+                    found_data = True
+                elif not position.has_news(found):
+                    continue
+                results.append((position, found))
+                continue
+            session.has_news = True
             try:
                 data, waits_for_disk = self._read_position(position, left, at_least_one=not found_data)
             except KafkaError as error:
@@ -224,6 +289,35 @@ class FollowerFetch:
             found_data |= waits_for_disk is not None or bool(data.records)
             results.append((position, data))
         return results, cold
+
+    def _read_plainly(self, position: Position, left: int) -> Found | None:
+        """What `_read_position` finds if everything is as usual: the follower has the leader's epoch, nothing is
+        throttled, and the records fit and are in memory. In-sync followers fetch the same records at about the same
+        time, so what was read for one is kept for the others for a while."""
+        again = self._find_again(position)
+        if again is None or not self._fetches.throttle.is_unlimited:
+            return None
+        replica, leader = again
+        log, offset, end = replica.log, position.offset, leader.log_end
+        if position.last_fetched_epoch != log.epochs.latest:
+            return None
+        records: Buffer = b""
+        if offset != end:
+            if not log.log_start_offset <= offset < end or position.is_doubtful:
+                return None
+            max_bytes = min(position.max_bytes, left)
+            recent = self._fetches.recent.get(leader)
+            if recent is not None and recent[0] == offset and recent[1] == end and len(recent[2]) <= max_bytes:
+                records = recent[2]
+            else:
+                found = log.read_cached(offset, max_bytes, end, at_least_one=False)
+                if found is None or not found.data:
+                    return None
+                records = found.data
+                if type(records) is bytes:
+                    self._fetches.keep(leader, offset, end, records)
+        del self._session.due[position]
+        return Found(leader.high_watermark, log.log_start_offset, records)
 
     def _read_position(
         self, position: Position, left: int, *, at_least_one: bool
@@ -297,7 +391,7 @@ class FollowerFetch:
             return True
         found = 0
         for _, data in results:
-            if data.error_code or data.diverging_epoch is not None:
+            if isinstance(data, PartitionData) and (data.error_code or data.diverging_epoch is not None):
                 return True
             found += len(data.records or b"")
         self._bytes_missing = message.min_bytes - found
@@ -305,12 +399,14 @@ class FollowerFetch:
             return True
         for position, _ in results:
             self._session.due[position] = None  # not reported yet
+        self._session.has_news |= found > 0
         return False
 
     # -- waiting ----------------------------------------------------------------------------------------------------
 
     def _park(self) -> None:
-        self._answer = self._request.park(mute=True, on_lost=self._forget)
+        self._reply = self._request.connection.park(mute=True)
+        self._reply.on_lost = self._forget
 
     def _wait(self) -> None:
         """Wait until there is news or the deadline passes.
@@ -354,7 +450,13 @@ class FollowerFetch:
 
     def _finish(self, results: list[Told]) -> None:
         self._forget()
-        self._answer(self._response(results))
+        request = self._request
+        found = _plain_results(results) if request.version >= TOPIC_IDS_SINCE else None
+        if found is None:
+            request.complete(self._reply, self._response(results))
+        elif self._reply.is_wanted:
+            self._note_told(results)
+            self._reply.complete(encode_response(request.correlation_id, self._session.id, found))
 
     def _forget(self) -> None:
         self._is_done = True
@@ -371,12 +473,9 @@ class FollowerFetch:
         session = self._session
         response = FetchResponse(session_id=session.id)
         by_topic: dict[str | bytes, FetchableTopicResponse] = {}
-        counts = self._fetches.counts
-        for position, data in results:
-            position.told(data)
-            if data.records:
-                session.unconfirmed[position] = None
-                counts.bytes_out += len(data.records)
+        self._note_told(results)
+        for position, found in results:
+            data = partition_data(position.index, found) if isinstance(found, Found) else found
             topic = by_topic.get(position.topic)
             if topic is None:
                 if isinstance(position.topic, str):
@@ -389,3 +488,35 @@ class FollowerFetch:
         if not session.id:
             session.close()
         return response
+
+    def _note_told(self, results: list[Told]) -> None:
+        session, counts = self._session, self._fetches.counts
+        for position, data in results:
+            position.told(data)
+            if data.records:
+                session.unconfirmed[position] = None
+                counts.bytes_out += len(data.records)
+
+
+def partition_data(index: int, found: Found) -> PartitionData:
+    return PartitionData(
+        partition_index=index,
+        high_watermark=found.high_watermark,
+        last_stable_offset=found.high_watermark,
+        log_start_offset=found.log_start_offset,
+        aborted_transactions=None,
+        records=found.records,
+    )
+
+
+def _plain_results(results: list[Told]) -> ByTopic | None:
+    """The results by topic id and partition; None if one of them is not plain."""
+    by_topic: ByTopic = {}
+    for position, data in results:
+        if type(data) is not Found or type(position.topic) is not bytes:
+            return None
+        partitions = by_topic.get(position.topic)
+        if partitions is None:
+            partitions = by_topic[position.topic] = []
+        partitions.append((position.index, data))
+    return by_topic

@@ -17,16 +17,17 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker.partitions.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, PartitionKey, TopicKey
 from penstock.broker.partitions.replica import Replica
 from penstock.broker.partitions.wakeups import Wakeups
+from penstock.io.files import Buffer
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ownership import owned_by_loop
-from penstock.protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
+from penstock.protocol.messages.fetch import FetchRequest, PartitionData
 
 if TYPE_CHECKING:
     from penstock.broker.partitions.follower_fetch import FollowerFetch
@@ -36,6 +37,31 @@ SESSIONS_MAX = 16  # per follower, which needs one for each of its fetchers; the
 LAST_EPOCH = 0x7FFFFFFF
 SHORT_WAIT_S = 0.02
 EXPECTATION_S = 2.0
+
+Asked = tuple[PartitionKey, int, int, int, int, int]
+"""A partition in a request: current leader epoch, fetch offset, last fetched epoch, log start offset, max bytes."""
+
+
+def asked_of(request: FetchRequest, *, by_id: bool) -> Iterator[Asked]:
+    for topic in request.topics:
+        key: TopicKey = topic.topic_id if by_id else topic.topic
+        for partition in topic.partitions:
+            yield (
+                (key, partition.partition),
+                partition.current_leader_epoch,
+                partition.fetch_offset,
+                partition.last_fetched_epoch,
+                partition.log_start_offset,
+                partition.partition_max_bytes,
+            )
+
+
+class Found(NamedTuple):
+    """What a follower is told about a partition if there is neither an error nor a diverging epoch."""
+
+    high_watermark: int
+    log_start_offset: int
+    records: Buffer
 
 
 class Position:
@@ -55,13 +81,6 @@ class Position:
         self.told_log_start = -1
         self.sent_from = -1  # start offset of the data sent last
 
-    def asked(self, partition: FetchPartition) -> None:
-        self.epoch = partition.current_leader_epoch
-        self.offset = partition.fetch_offset
-        self.last_fetched_epoch = partition.last_fetched_epoch
-        self.log_start = partition.log_start_offset
-        self.max_bytes = partition.partition_max_bytes
-
     def watch(self, replica: Replica) -> None:
         if self.replica is not replica:
             self.forget()
@@ -73,7 +92,7 @@ class Position:
             self.replica.watchers.pop(self, None)
             self.replica = None
 
-    def has_news(self, data: PartitionData) -> bool:
+    def has_news(self, data: PartitionData | Found) -> bool:
         return data.high_watermark != self.told_high_watermark or data.log_start_offset != self.told_log_start
 
     @property
@@ -81,7 +100,7 @@ class Position:
         """Whether the follower requests the same data again: it may have found that data corrupt."""
         return self.offset == self.sent_from
 
-    def told(self, data: PartitionData) -> None:
+    def told(self, data: PartitionData | Found) -> None:
         if data.records:
             self.sent_from = self.offset
         self.told_high_watermark = data.high_watermark
@@ -90,6 +109,7 @@ class Position:
     def appended(self, size: int) -> None:
         session = self.session
         session.due[self] = None
+        session.has_news = True
         waiting = session.waiting
         if waiting is not None and waiting.data_arrived(size):
             session.wakeups.add(waiting)
@@ -97,12 +117,15 @@ class Position:
     def committed(self) -> None:
         session = self.session
         session.due[self] = None
-        if session.tells_commits_at_once and session.waiting is not None:
-            session.wakeups.add(session.waiting)
+        if session.tells_commits_at_once:
+            session.has_news = True
+            if session.waiting is not None:
+                session.wakeups.add(session.waiting)
 
     def changed(self) -> None:
         session = self.session
         session.due[self] = None
+        session.has_news = True
         if session.waiting is not None:
             session.wakeups.add(session.waiting)
 
@@ -132,8 +155,10 @@ class FollowerSession:
     # Positions that were sent data: unless the follower names a new offset, it needs the same data again.
     unconfirmed: dict[Position, None] = field(default_factory=dict, init=False)
     waiting: FollowerFetch | None = field(default=None, init=False)
+    # Whether a position may be due for more than a high watermark that nobody waits for.
+    has_news: bool = field(default=True, init=False)
 
-    def update(self, request: FetchRequest) -> list[Position]:
+    def update(self, request: FetchRequest, asked: Iterable[Asked]) -> list[Position]:
         """Apply a request. Returns the positions that it names, and those for which every fetch counts."""
         for forgotten in request.forgotten_topics_data:
             topic: TopicKey = forgotten.topic_id if self.by_id else forgotten.topic
@@ -142,18 +167,20 @@ class FollowerSession:
                 if position is not None:
                     self._forget(position)
         named: dict[Position, None] = {}
-        for fetched in request.topics:
-            topic = fetched.topic_id if self.by_id else fetched.topic
-            for partition in fetched.partitions:
-                key = (topic, partition.partition)
-                position = self.positions.get(key)
-                if position is None:
-                    position = self.positions[key] = Position(self, topic, partition.partition)
-                position.asked(partition)
-                named[position] = None
+        for key, epoch, offset, last_fetched_epoch, log_start, max_bytes in asked:
+            position = self.positions.get(key)
+            if position is None:
+                position = self.positions[key] = Position(self, *key)
+            position.epoch = epoch
+            position.offset = offset
+            position.last_fetched_epoch = last_fetched_epoch
+            position.log_start = log_start
+            position.max_bytes = max_bytes
+            named[position] = None
+        if not self.unconfirmed.keys() <= named.keys():
+            self.has_news = True
         self.due.update(self.unconfirmed)
         self.unconfirmed.clear()
-        self.due.update(named)
         named.update(self.joining)
         return list(named)
 

@@ -103,6 +103,11 @@ class Handover:
         self._on_connection: Counter[Connection] = Counter()  # number of held requests
         self._calm: Counter[Connection] = Counter()
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request must be held, or wait behind one that is."""
+        return not self.is_on and not self._held
+
     async def prepare(self) -> None:
         """Hold requests from now on; returns when the in-sync replicas have caught up, or after `DRAIN_S`."""
         self.is_on = True

@@ -115,7 +115,7 @@ class Replica:
         self.leader: LeaderState | None = None
         known = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
         self.follower = FollowerState(leader_id=NO_LEADER, leader_epoch=NO_EPOCH, high_watermark=known)
-        self.appends_plainly = False  # produced batches are appended unchanged and committed at once
+        self.appends_plainly = False  # this replica leads, and appends produced batches unchanged
         self.is_offline = False
         self.last_flush = 0.0  # in the loop's time; used if flush.ms is set
         self.waiting_fetches: dict[WaitingFetch, None] = {}
@@ -345,12 +345,8 @@ class Replica:
             self._flusher.request(self)
 
     def _note_plainness(self) -> None:
-        leader = self.leader
-        self.appends_plainly = (
-            leader is not None
-            and leader.commits_at_once
-            and self.log.settings.message_timestamp_type == "CreateTime"  # otherwise the broker rewrites the timestamps
-        )
+        # With LogAppendTime the broker rewrites the timestamps.
+        self.appends_plainly = self.leader is not None and self.log.settings.message_timestamp_type == "CreateTime"
 
     # -- copying from a leader --------------------------------------------------------------------------------------
 
@@ -364,7 +360,7 @@ class Replica:
         """Append batches from the leader of this epoch; raises KafkaError if they are damaged or not contiguous."""
         log = self.log
         view = memoryview(records)
-        if log.log_end_offset == log.log_start_offset:
+        if log.log_end_offset == log.log_start_offset:  # it is empty
             # The leader's log start may lie within its first batch, which then begins below it.
             first = read_header(view)
             if first.base_offset < log.log_end_offset <= first.last_offset:

@@ -39,7 +39,7 @@ class Server:
             loop=loop,
             handle=self._frame,
             handle_run=lambda connection, view, start, end: start,
-            after_read=lambda: None,
+            after_reads=lambda: None,
             limits=ConnectionLimits(10, 10, {}, 1000),
             request_bytes_max=1 << 20,
             small_request_bytes_max=1 << 20,
