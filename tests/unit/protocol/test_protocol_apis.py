@@ -12,7 +12,7 @@ KAFKA_4_3 = """
 0 Produce 3-13 9 b | 1 Fetch 4-18 12 bc | 2 ListOffsets 1-11 6 b | 3 Metadata 0-13 9 b | 8 OffsetCommit 2-10 8 b
 9 OffsetFetch 1-10 6 b | 10 FindCoordinator 0-6 3 b | 11 JoinGroup 0-9 6 b | 12 Heartbeat 0-4 4 b
 13 LeaveGroup 0-5 4 b | 14 SyncGroup 0-5 4 b | 15 DescribeGroups 0-6 5 b | 16 ListGroups 0-5 3 b
-17 SaslHandshake 0-1 - bc | 18 ApiVersions 0-4 3 bc | 19 CreateTopics 2-7 5 bc | 20 DeleteTopics 1-6 4 bc
+17 SaslHandshake 0-1 - bc | 18 ApiVersions 0-5 3 bc | 19 CreateTopics 2-7 5 bc | 20 DeleteTopics 1-6 4 bc
 21 DeleteRecords 0-2 2 b | 22 InitProducerId 0-5 2 b | 23 OffsetForLeaderEpoch 2-4 4 b
 24 AddPartitionsToTxn 0-5 3 b | 25 AddOffsetsToTxn 0-4 3 b | 26 EndTxn 0-5 3 b | 27 WriteTxnMarkers 1-2 1 b
 28 TxnOffsetCommit 0-5 3 b | 29 DescribeAcls 1-3 2 bc | 30 CreateAcls 1-3 2 bc | 31 DeleteAcls 1-3 2 bc
@@ -67,7 +67,7 @@ def test_produce_is_advertised_from_0() -> None:
 
 def test_drafts_are_not_served() -> None:
     drafts = {spec.name for spec in API.values() if spec.latest_version > spec.max_version}
-    assert drafts == {"InitProducerId", "ApiVersions", "TxnOffsetCommit", "DeleteGroups"}
+    assert drafts == {"InitProducerId", "TxnOffsetCommit", "DeleteGroups"}
 
 
 def test_error_codes_are_kafkas() -> None:
