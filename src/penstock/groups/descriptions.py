@@ -141,17 +141,13 @@ class Descriptions:
     # -- DeleteGroups --------------------------------------------------------------------------------------------------
 
     def delete(self, group_id: str, records: list[CoordinatorRecord]) -> DeletableGroupResult:
-        """Delete a group with its offsets."""
+        """Delete a group with its offsets. As in Kafka, the codes of these errors say everything."""
         try:
             group = self._state.group_or_error(group_id)
         except KafkaError as error:
-            return DeletableGroupResult(group_id=group_id, error_code=error.code, error_message=error.message)
+            return DeletableGroupResult(group_id=group_id, error_code=error.code)
         if not group.is_empty:
-            return DeletableGroupResult(
-                group_id=group_id,
-                error_code=ErrorCode.NON_EMPTY_GROUP,
-                error_message=ErrorCode.NON_EMPTY_GROUP.text,
-            )
+            return DeletableGroupResult(group_id=group_id, error_code=ErrorCode.NON_EMPTY_GROUP)
         self._deletion.delete_all(group_id, records)
         if isinstance(group, ConsumerGroup):
             records.extend(group.tombstones())

@@ -128,7 +128,7 @@ _COMMON_APIS = frozenset((
     ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER,
 ))  # fmt: skip
 
-_STABLE = {ApiKey.INIT_PRODUCER_ID: 5, ApiKey.TXN_OFFSET_COMMIT: 5, ApiKey.DELETE_GROUPS: 2}
+_STABLE = {ApiKey.INIT_PRODUCER_ID: 5}
 # librdkafka fails to compress for a broker that does not offer Produce 0 (KAFKA-18659), though it never sends it.
 _ADVERTISED_MIN = {ApiKey.PRODUCE: 0}
 

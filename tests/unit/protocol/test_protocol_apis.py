@@ -15,11 +15,11 @@ KAFKA_4_3 = """
 17 SaslHandshake 0-1 - bc | 18 ApiVersions 0-5 3 bc | 19 CreateTopics 2-7 5 bc | 20 DeleteTopics 1-6 4 bc
 21 DeleteRecords 0-2 2 b | 22 InitProducerId 0-5 2 b | 23 OffsetForLeaderEpoch 2-4 4 b
 24 AddPartitionsToTxn 0-5 3 b | 25 AddOffsetsToTxn 0-4 3 b | 26 EndTxn 0-5 3 b | 27 WriteTxnMarkers 1-2 1 b
-28 TxnOffsetCommit 0-5 3 b | 29 DescribeAcls 1-3 2 bc | 30 CreateAcls 1-3 2 bc | 31 DeleteAcls 1-3 2 bc
+28 TxnOffsetCommit 0-6 3 b | 29 DescribeAcls 1-3 2 bc | 30 CreateAcls 1-3 2 bc | 31 DeleteAcls 1-3 2 bc
 32 DescribeConfigs 1-4 4 bc | 33 AlterConfigs 0-2 2 bc | 34 AlterReplicaLogDirs 1-2 2 b | 35 DescribeLogDirs 1-5 2 b
 36 SaslAuthenticate 0-2 2 bc | 37 CreatePartitions 0-3 2 bc | 38 CreateDelegationToken 1-3 2 bc
 39 RenewDelegationToken 1-2 2 bc | 40 ExpireDelegationToken 1-2 2 bc | 41 DescribeDelegationToken 1-3 2 bc
-42 DeleteGroups 0-2 2 b | 43 ElectLeaders 0-2 2 bc
+42 DeleteGroups 0-3 2 b | 43 ElectLeaders 0-2 2 bc
 44 IncrementalAlterConfigs 0-1 1 bc | 45 AlterPartitionReassignments 0-1 0 bc
 46 ListPartitionReassignments 0-0 0 bc | 47 OffsetDelete 0-0 - b | 48 DescribeClientQuotas 0-1 1 b
 49 AlterClientQuotas 0-1 1 bc | 50 DescribeUserScramCredentials 0-0 0 bc | 51 AlterUserScramCredentials 0-0 0 bc
@@ -67,7 +67,7 @@ def test_produce_is_advertised_from_0() -> None:
 
 def test_drafts_are_not_served() -> None:
     drafts = {spec.name for spec in API.values() if spec.latest_version > spec.max_version}
-    assert drafts == {"InitProducerId", "TxnOffsetCommit", "DeleteGroups"}
+    assert drafts == {"InitProducerId"}
 
 
 def test_error_codes_are_kafkas() -> None:
