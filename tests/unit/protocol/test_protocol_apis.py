@@ -1,4 +1,4 @@
-"""The table of APIs against what Kafka 4.3 serves."""
+"""The table of APIs against what Kafka 4.4 serves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.apis import API, NEVER, ApiKey
 
 # Key: name, first and last version, first flexible version, listeners (b broker, c controller).
-KAFKA_4_3 = """
+KAFKA_4_4 = """
 0 Produce 3-13 9 b | 1 Fetch 4-18 12 bc | 2 ListOffsets 1-11 6 b | 3 Metadata 0-13 9 b | 8 OffsetCommit 2-10 8 b
 9 OffsetFetch 1-10 6 b | 10 FindCoordinator 0-6 3 b | 11 JoinGroup 0-9 6 b | 12 Heartbeat 0-4 4 b
 13 LeaveGroup 0-5 4 b | 14 SyncGroup 0-5 4 b | 15 DescribeGroups 0-6 5 b | 16 ListGroups 0-5 3 b
@@ -31,7 +31,7 @@ KAFKA_4_3 = """
 69 ConsumerGroupDescribe 0-1 0 b | 70 ControllerRegistration 0-0 0 c | 71 GetTelemetrySubscriptions 0-0 0 b
 72 PushTelemetry 0-0 0 b | 73 AssignReplicasToDirs 0-0 0 c | 74 ListConfigResources 0-1 0 b
 75 DescribeTopicPartitions 0-0 0 b | 80 AddRaftVoter 0-1 0 bc | 81 RemoveRaftVoter 0-0 0 bc
-82 UpdateRaftVoter 0-0 0 c
+82 UpdateRaftVoter 0-0 0 c | 94 UnregisterController 0-0 0 bc
 """
 
 
@@ -42,7 +42,7 @@ def test_the_table_is_kafkas() -> None:
         listeners = "".join(sorted(listener[0] for listener in spec.listeners))
         ours[int(spec.key)] = f"{spec.name} {spec.min_version}-{spec.max_version} {flexible} {listeners}"
     kafkas = {}
-    for row in KAFKA_4_3.replace("\n", "|").split("|"):
+    for row in KAFKA_4_4.replace("\n", "|").split("|"):
         if row.strip():
             key, rest = row.strip().split(" ", 1)
             kafkas[int(key)] = rest
