@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from penstock.model.errors import ErrorCode
@@ -270,6 +271,35 @@ class Producer:
             ],
         )
         return partition_errors(wire.ask(request, version).topics)
+
+    def commit_offsets_by_id(
+        self,
+        wire: Wire,
+        group: str,
+        topic_id: bytes,
+        partitions: Iterable[int],
+        *,
+        member_id: str = "",
+        epoch: int = -1,
+    ) -> txn_offset_commit.TxnOffsetCommitResponseTopic:
+        commits = [
+            txn_offset_commit.TxnOffsetCommitRequestPartition(
+                partition_index=index, committed_offset=1, committed_metadata=""
+            )
+            for index in partitions
+        ]
+        request = txn_offset_commit.TxnOffsetCommitRequest(
+            transactional_id=self.transactional_id,
+            group_id=group,
+            producer_id=self.id,
+            producer_epoch=self.epoch,
+            member_id=member_id,
+            generation_id_or_member_epoch=epoch,
+            topics=[txn_offset_commit.TxnOffsetCommitRequestTopic(topic_id=topic_id, partitions=commits)],
+        )
+        (answer,) = wire.ask(request, 6).topics
+        assert isinstance(answer, txn_offset_commit.TxnOffsetCommitResponseTopic)
+        return answer
 
     def end(self, *, committed: bool) -> EndTxnRequest:
         return EndTxnRequest(

@@ -73,6 +73,7 @@ from penstock.protocol.messages.renew_delegation_token import RenewDelegationTok
 from penstock.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from penstock.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from penstock.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from penstock.protocol.messages.unregister_controller import UnregisterControllerRequest
 from penstock.testing.nodes import RunningNode
 from scenarios import coordinator_requests
 from waiting import wait_until
@@ -358,6 +359,7 @@ REQUESTS: dict[ApiKey, Callable[[Asked, int], Message]] = {
     ),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: lambda asked, version: ListPartitionReassignmentsRequest(topics=None),
     ApiKey.UNREGISTER_BROKER: lambda asked, version: UnregisterBrokerRequest(broker_id=999),
+    ApiKey.UNREGISTER_CONTROLLER: lambda asked, version: UnregisterControllerRequest(controller_id=999),
     ApiKey.ADD_RAFT_VOTER: lambda asked, version: AddRaftVoterRequest(voter_id=999, timeout_ms=1000),
     ApiKey.REMOVE_RAFT_VOTER: lambda asked, version: RemoveRaftVoterRequest(voter_id=999),
     ApiKey.DESCRIBE_ACLS: lambda asked, version: DescribeAclsRequest(
@@ -401,6 +403,7 @@ REFUSED = {
     ApiKey.CREATE_PARTITIONS,
     ApiKey.ELECT_LEADERS,
     ApiKey.UNREGISTER_BROKER,
+    ApiKey.UNREGISTER_CONTROLLER,
     ApiKey.ADD_RAFT_VOTER,
     ApiKey.REMOVE_RAFT_VOTER,
     ApiKey.DESCRIBE_ACLS,

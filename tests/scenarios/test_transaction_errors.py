@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from penstock.model.errors import ErrorCode
+from penstock.model.ids import ZERO_UUID
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from penstock.protocol.messages.describe_transactions import DescribeTransactionsRequest
@@ -29,9 +30,10 @@ from scenarios.asking_coordinators import (
     new_topic,
     patiently,
 )
-from wire import Wire, batch, end_offset, only_partition, produce_request
+from wire import Wire, batch, end_offset, metadata_of, only_partition, produce_request
 
 NONE = ErrorCode.NONE
+GROUP_ID_NOT_FOUND = ErrorCode.GROUP_ID_NOT_FOUND
 INVALID_GROUP_ID = ErrorCode.INVALID_GROUP_ID
 INVALID_PRODUCER_EPOCH = ErrorCode.INVALID_PRODUCER_EPOCH
 INVALID_PRODUCER_ID_MAPPING = ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -44,6 +46,7 @@ OFFSET_METADATA_TOO_LARGE = ErrorCode.OFFSET_METADATA_TOO_LARGE
 OPERATION_NOT_ATTEMPTED = ErrorCode.OPERATION_NOT_ATTEMPTED
 OUT_OF_ORDER_SEQUENCE_NUMBER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 PRODUCER_FENCED = ErrorCode.PRODUCER_FENCED
+STALE_MEMBER_EPOCH = ErrorCode.STALE_MEMBER_EPOCH
 TOPIC_AUTHORIZATION_FAILED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 TRANSACTION_ABORTABLE = ErrorCode.TRANSACTION_ABORTABLE
 TRANSACTION_COORDINATOR_FENCED = ErrorCode.TRANSACTION_COORDINATOR_FENCED
@@ -51,6 +54,7 @@ TRANSACTIONAL_ID_AUTHORIZATION_FAILED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION
 TRANSACTIONAL_ID_NOT_FOUND = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 UNKNOWN_MEMBER_ID = ErrorCode.UNKNOWN_MEMBER_ID
 UNKNOWN_SERVER_ERROR = ErrorCode.UNKNOWN_SERVER_ERROR
+UNKNOWN_TOPIC_ID = ErrorCode.UNKNOWN_TOPIC_ID
 UNKNOWN_TOPIC_OR_PARTITION = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 UNSTABLE_OFFSET_COMMIT = ErrorCode.UNSTABLE_OFFSET_COMMIT
 
@@ -257,6 +261,27 @@ class TestOffsets:
         assert outcome("stranger", epoch) == UNKNOWN_MEMBER_ID
         assert outcome("member", epoch + 1) == ErrorCode.ILLEGAL_GENERATION
         assert outcome("member", epoch) == NONE
+
+    def test_topic_ids(self, wire: Wire, producer: Producer, topic: str, group: str) -> None:
+        """Version 6 names topics by their ids, and its clients understand what members of new groups do wrong."""
+        topic_id = metadata_of(wire, topic).topic_id
+
+        def outcome(group: str, topic_id: bytes, member_id: str = "", epoch: int = -1) -> list[ErrorCode]:
+            answer = producer.commit_offsets_by_id(wire, group, topic_id, (0, 9), member_id=member_id, epoch=epoch)
+            assert (answer.name, answer.topic_id) == ("", topic_id)
+            return [
+                ErrorCode(each.error_code)
+                for each in sorted(answer.partitions, key=lambda each: int(each.partition_index))
+            ]
+
+        assert outcome(group, b"\x77" * 16) == [UNKNOWN_TOPIC_ID] * 2
+        assert outcome(group, ZERO_UUID) == [UNKNOWN_TOPIC_ID] * 2
+        assert outcome(group, topic_id, "stranger", 1) == [GROUP_ID_NOT_FOUND, UNKNOWN_TOPIC_OR_PARTITION]
+        epoch = wire.ask(consumer_join(group, "member", topic)).member_epoch
+        assert outcome(group, topic_id, "member", epoch + 1) == [STALE_MEMBER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION]
+        assert outcome(group, topic_id, "member", epoch) == [NONE, UNKNOWN_TOPIC_OR_PARTITION]
+        (found,) = committed(wire, group, (topic, 0), require_stable=True).topics[0].partitions
+        assert found.error_code == UNSTABLE_OFFSET_COMMIT
 
 
 class TestEnding:

@@ -81,6 +81,7 @@ from penstock.protocol.messages import (
     sync_group,
     txn_offset_commit,
     unregister_broker,
+    unregister_controller,
     update_features,
     update_raft_voter,
     vote,
@@ -435,6 +436,7 @@ BROKER_ROWS = [
     row(alter_partition_reassignments.AlterPartitionReassignmentsRequest(), (ALTER, CLUSTER, C)),
     row(update_features.UpdateFeaturesRequest(validate_only=True), (ALTER, CLUSTER, C)),
     row(unregister_broker.UnregisterBrokerRequest(broker_id=99), (ALTER, CLUSTER, C)),
+    row(unregister_controller.UnregisterControllerRequest(controller_id=99), (ALTER, CLUSTER, C)),
     row(describe_client_quotas.DescribeClientQuotasRequest(), (DESCRIBE_CONFIGS, CLUSTER, C)),
     row(
         alter_client_quotas.AlterClientQuotasRequest(

@@ -239,6 +239,7 @@ def test_a_feature_is_not_turned_on_while_a_broker_lacks_it() -> None:
 
     async def story(world: ClusterWorld) -> None:
         await world.start_all()
+        await world.controllers_registered()
 
         async def update(client: Client, level: int, kind: int) -> Any:
             wanted = FeatureUpdateKey(feature=feature, max_version_level=level, upgrade_type=kind)

@@ -24,6 +24,7 @@ def test_a_cluster_comes_up_and_answers_alike_everywhere() -> None:
     async def story(world: ClusterWorld) -> None:
         await world.start_all()
         assert await create(world, "broker-1", "orders")
+        await world.controllers_registered()
         image = await world.settled()
         assert [topic.name for topic in image.topics] == ["orders"]
         assert sorted(image.brokers) == [1, 2] and not any(broker.fenced for broker in image.brokers.values())

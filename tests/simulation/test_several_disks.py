@@ -265,6 +265,7 @@ async def disable_elr(topic: ReplicatedTopic) -> None:
     update = FeatureUpdateKey(
         feature=ELIGIBLE_LEADER_REPLICAS_VERSION, max_version_level=0, upgrade_type=SAFE_DOWNGRADE
     )
+    await topic.world.controllers_registered()
     async with topic.world.client(topic.leader.name) as client:
         answer = await client.ask(UpdateFeaturesRequest(feature_updates=[update], timeout_ms=5000))
     assert answer.error_code == ErrorCode.NONE, answer

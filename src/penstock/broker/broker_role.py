@@ -126,7 +126,7 @@ class BrokerRole:
         self.router = self._new_router(authorizer, throttling, followers)
         self._serve_records(hints, followers)
         self._serve_coordinators(producer_ids)
-        self._serve_cluster(identity.cluster_id)
+        self._serve_cluster(identity)
 
     # -- the parts --------------------------------------------------------------------------------------------------
 
@@ -346,9 +346,9 @@ class BrokerRole:
             # Two-phase commit with other systems is opt-in; without it, the versions that offer it are not served.
             self.router.serve_below(ApiKey.INIT_PRODUCER_ID, init_producer_id.TWO_PHASE_COMMIT_SINCE)
 
-    def _serve_cluster(self, cluster_id: str) -> None:
+    def _serve_cluster(self, identity: NodeIdentity) -> None:
         for_clients = services.ClusterServices(
-            cluster_id=cluster_id,
+            cluster_id=identity.cluster_id,
             settings=self._settings,
             metadata=self._quorum,
             endpoints=self._endpoints,
@@ -363,6 +363,7 @@ class BrokerRole:
             forwarding=Forwarding(self._quorum, self._controller, self._settings),
             throttling=self._throttling,
             routes=self.router.routes,
+            address=(identity.cluster_id, identity.node_id),
         )
         self.router.serve(apis.CLUSTER_APIS, for_clients)
         self.router.serve(apis.ADMIN_APIS, for_admin)

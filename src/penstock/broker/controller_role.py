@@ -73,6 +73,7 @@ class ControllerRole:
                 forwarding=forwarding,
                 throttling=throttling,
                 routes=router.routes,
+                address=None,
             ),
         )
         router.serve(

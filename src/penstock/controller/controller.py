@@ -11,14 +11,14 @@ failover costs an election and no scan of the partitions, however many there are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 
 from penstock.controller import acls, leaders
 from penstock.controller.alter_partition import alter_partition
 from penstock.controller.brokers import BrokerHandlers
 from penstock.controller.client_quotas import alter_client_quotas
 from penstock.controller.configs import ConfigHandlers
-from penstock.controller.controllers import register_controller
+from penstock.controller.controllers import register_controller, unregister_controller
 from penstock.controller.directories import assign_replicas_to_dirs
 from penstock.controller.elect_leaders import elect_leaders
 from penstock.controller.eligible import records_to_enable
@@ -87,6 +87,10 @@ from penstock.protocol.messages.list_partition_reassignments import (
 from penstock.protocol.messages.metadata_records import FeatureLevelRecord
 from penstock.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
 from penstock.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from penstock.protocol.messages.unregister_controller import (
+    UnregisterControllerRequest,
+    UnregisterControllerResponse,
+)
 from penstock.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from penstock.security.principal import Principal
 from penstock.settings.explain import BrokerLayers
@@ -236,9 +240,12 @@ class Controller:
     def alter_client_quotas(self, request: AlterClientQuotasRequest) -> Result[AlterClientQuotasResponse]:
         return alter_client_quotas(self.image, request)
 
-    def update_features(self, request: UpdateFeaturesRequest) -> Result[UpdateFeaturesResponse]:
+    def update_features(
+        self, request: UpdateFeaturesRequest, voters: Collection[int] = ()
+    ) -> Result[UpdateFeaturesResponse]:
         own_minimum = self._static.topic_defaults.min_insync_replicas
-        return FeatureHandlers(self._view(), self.kraft_version, own_minimum).update_features(request)
+        others = [node_id for node_id in voters if node_id != self._static.node_id]
+        return FeatureHandlers(self._view(), self.kraft_version, own_minimum, others).update_features(request)
 
     def allocate_producer_ids(self, request: AllocateProducerIdsRequest) -> Result[AllocateProducerIdsResponse]:
         return allocate_producer_ids(self.image, self._brokers(), request)
@@ -267,6 +274,11 @@ class Controller:
 
     def register_controller(self, request: ControllerRegistrationRequest) -> Result[ControllerRegistrationResponse]:
         return register_controller(request)
+
+    def unregister_controller(
+        self, request: UnregisterControllerRequest, voters: Container[int]
+    ) -> Result[UnregisterControllerResponse]:
+        return unregister_controller(self.image, request, voters)
 
     def alter_partition(self, request: AlterPartitionRequest) -> Result[AlterPartitionResponse]:
         return alter_partition(self._view(), request)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from enum import IntEnum
 
 from penstock.controller.eligible import records_to_disable, records_to_enable
@@ -37,14 +38,18 @@ class UpgradeType(IntEnum):
 class FeatureHandlers:
     """Handlers over one image.
 
-    `kraft_version` comes from the quorum and is not in the image; `min_insync_replicas` from the controller's file.
+    `kraft_version` and `other_voters` come from the quorum and are not in the image; `min_insync_replicas` comes from
+    the controller's file.
     """
 
-    def __init__(self, view: ClusterView, kraft_version: int, min_insync_replicas: int) -> None:
+    def __init__(
+        self, view: ClusterView, kraft_version: int, min_insync_replicas: int, other_voters: Collection[int]
+    ) -> None:
         self._view = view
         self._image = view.image
         self._kraft_version = kraft_version
         self._min_insync_replicas = min_insync_replicas
+        self._other_voters = other_voters
 
     def update_features(self, request: UpdateFeaturesRequest) -> Result[UpdateFeaturesResponse]:
         """Apply all updates or none: the first refused update refuses the request."""
@@ -125,6 +130,9 @@ class FeatureHandlers:
                     else f"only supports versions {levels.minimum}-{levels.maximum}"
                 )
                 raise invalid(name, level, f"{who} {why}")
+        for node_id in self._other_voters:
+            if node_id not in self._image.controllers:
+                raise invalid(name, level, f"controller {node_id} has not registered, and may not support this feature")
 
 
 def invalid(name: str, level: int, why: str) -> KafkaError:

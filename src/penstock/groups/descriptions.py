@@ -193,7 +193,8 @@ class Descriptions:
     # -- DeleteGroups --------------------------------------------------------------------------------------------------
 
     def delete(self, group_id: str, records: list[CoordinatorRecord]) -> DeletableGroupResult:
-        """Delete a group with its offsets. Those of a share group are deleted before, by the share coordinators."""
+        """Delete a group with its offsets. Those of a share group are deleted before, by the share coordinators. As in
+        Kafka, the codes of these errors say everything."""
         share = self._state.shares.get(group_id)
         if share is not None and share.is_empty:
             records.extend(share.tombstones())
@@ -203,13 +204,9 @@ class Descriptions:
                 raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
             group = self._state.group_or_error(group_id)
         except KafkaError as error:
-            return DeletableGroupResult(group_id=group_id, error_code=error.code, error_message=error.message)
+            return DeletableGroupResult(group_id=group_id, error_code=error.code)
         if not group.is_empty:
-            return DeletableGroupResult(
-                group_id=group_id,
-                error_code=ErrorCode.NON_EMPTY_GROUP,
-                error_message=ErrorCode.NON_EMPTY_GROUP.text,
-            )
+            return DeletableGroupResult(group_id=group_id, error_code=ErrorCode.NON_EMPTY_GROUP)
         self._deletion.delete_all(group_id, records)
         if isinstance(group, ConsumerGroup):
             records.extend(group.tombstones())

@@ -50,6 +50,7 @@ from penstock.protocol.messages.metadata_records import (
     TopicRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
+    UnregisterControllerRecord,
     UserScramCredentialRecord,
 )
 from penstock.quotas.entity import Entity, entity_of
@@ -191,6 +192,15 @@ class MetadataDelta:
     def _register_controller(self, record: RegisterControllerRecord) -> None:
         controller = ControllerRegistration.from_record(record)
         self._controllers = {**self._controllers, controller.controller_id: controller}
+
+    def _unregister_controller(self, record: UnregisterControllerRecord) -> None:
+        if record.controller_id not in self._controllers:
+            raise ReplayFailed(f"controller {record.controller_id} is not registered")
+        self._controllers = {
+            controller_id: controller
+            for controller_id, controller in self._controllers.items()
+            if controller_id != record.controller_id
+        }
 
     def _producer_ids(self, record: ProducerIdsRecord) -> None:
         if record.next_producer_id <= self._next_producer_id and self._next_producer_id:
@@ -412,6 +422,7 @@ class MetadataDelta:
         TopicRecord: _topic,
         UnfenceBrokerRecord: _unfence_broker,
         UnregisterBrokerRecord: _unregister_broker,
+        UnregisterControllerRecord: _unregister_controller,
         UserScramCredentialRecord: _scram_credential,
     }
 

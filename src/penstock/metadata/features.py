@@ -21,9 +21,10 @@ TRANSACTION_VERSION: Final = "transaction.version"
 METADATA_4_0_IV3: Final = 25
 METADATA_4_3_IV0: Final = 30
 METADATA_4_4_IV1: Final = 32
+METADATA_4_4_IV2: Final = 33
 
 # The levels at which the format of the metadata changed: a downgrade across one of them could lose data.
-_METADATA_CHANGED_AT: Final = (METADATA_4_3_IV0, METADATA_4_4_IV1)
+_METADATA_CHANGED_AT: Final = (METADATA_4_3_IV0, METADATA_4_4_IV1, METADATA_4_4_IV2)
 
 
 class Levels(NamedTuple):
@@ -43,14 +44,14 @@ SUPPORTED_FEATURES: Final[Mapping[str, Levels]] = {
     ELIGIBLE_LEADER_REPLICAS_VERSION: Levels(0, 1),
     GROUP_VERSION: Levels(0, 1),
     KRAFT_VERSION: Levels(0, 1),
-    METADATA_VERSION: Levels(METADATA_4_0_IV3, METADATA_4_4_IV1),
+    METADATA_VERSION: Levels(METADATA_4_0_IV3, METADATA_4_4_IV2),
     SHARE_VERSION: Levels(0, 1),
     TRANSACTION_VERSION: Levels(0, 2),
 }
 
 # The finalized features of a new cluster. kraft.version is a record of the quorum, not of the controller.
 NEW_CLUSTER_FEATURES: Final[Mapping[str, int]] = {
-    METADATA_VERSION: METADATA_4_4_IV1,
+    METADATA_VERSION: METADATA_4_4_IV2,
     ELIGIBLE_LEADER_REPLICAS_VERSION: 1,
     GROUP_VERSION: 1,
     SHARE_VERSION: 1,

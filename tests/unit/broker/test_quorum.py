@@ -57,7 +57,7 @@ def test_a_new_node_formats_itself_as_kafka_would() -> None:
         checkpoint = decode_snapshot(read_file(machine.disk, f"{LOG}/{BOOTSTRAP_SNAPSHOT.file_name}"))
         features = [expect(FeatureLevelRecord, record) for record in checkpoint.records]
         levels = {feature.name: feature.feature_level for feature in features}
-        assert levels == {"metadata.version": 32, **LEVELS}
+        assert levels == {"metadata.version": 33, **LEVELS}
         assert checkpoint.quorum.voters is not None and checkpoint.quorum.voters.node_ids == (1,)
         state = decode_quorum_state(read_file(machine.disk, f"{LOG}/quorum-state"))
         assert (state.epoch, state.leader_id) == (1, 1)
@@ -401,7 +401,7 @@ def test_a_directory_is_added_but_the_metadata_is_not_replaced() -> None:
 def test_fixed_voters_are_a_quorum_of_version_zero() -> None:
     async def story(machine: QuorumMachine) -> None:
         quorum = machine.start()
-        assert quorum.features == {"metadata.version": 32, **LEVELS}
+        assert quorum.features == {"metadata.version": 33, **LEVELS}
         state = read_file(machine.disk, f"{LOG}/quorum-state")
         assert b'"currentVoters":[{"voterId":1}],"data_version":0' in state
         await quorum.close()

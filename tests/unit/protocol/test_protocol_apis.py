@@ -1,4 +1,4 @@
-"""The table of APIs against what Kafka 4.3 serves."""
+"""The table of APIs against what Kafka 4.4 serves."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.apis import API, NEVER, ApiKey
 
 # Key: name, first and last version, first flexible version, listeners (b broker, c controller).
-KAFKA_4_3 = """
+KAFKA_4_4 = """
 0 Produce 3-13 9 b | 1 Fetch 4-18 12 bc | 2 ListOffsets 1-11 6 b | 3 Metadata 0-13 9 b | 8 OffsetCommit 2-10 8 b
 9 OffsetFetch 1-10 6 b | 10 FindCoordinator 0-6 3 b | 11 JoinGroup 0-9 6 b | 12 Heartbeat 0-4 4 b
 13 LeaveGroup 0-5 4 b | 14 SyncGroup 0-5 4 b | 15 DescribeGroups 0-6 5 b | 16 ListGroups 0-5 3 b
-17 SaslHandshake 0-1 - bc | 18 ApiVersions 0-4 3 bc | 19 CreateTopics 2-7 5 bc | 20 DeleteTopics 1-6 4 bc
+17 SaslHandshake 0-1 - bc | 18 ApiVersions 0-5 3 bc | 19 CreateTopics 2-7 5 bc | 20 DeleteTopics 1-6 4 bc
 21 DeleteRecords 0-2 2 b | 22 InitProducerId 0-5 2 b | 23 OffsetForLeaderEpoch 2-4 4 b
 24 AddPartitionsToTxn 0-5 3 b | 25 AddOffsetsToTxn 0-4 3 b | 26 EndTxn 0-5 3 b | 27 WriteTxnMarkers 1-2 1 b
-28 TxnOffsetCommit 0-5 3 b | 29 DescribeAcls 1-3 2 bc | 30 CreateAcls 1-3 2 bc | 31 DeleteAcls 1-3 2 bc
+28 TxnOffsetCommit 0-6 3 b | 29 DescribeAcls 1-3 2 bc | 30 CreateAcls 1-3 2 bc | 31 DeleteAcls 1-3 2 bc
 32 DescribeConfigs 1-4 4 bc | 33 AlterConfigs 0-2 2 bc | 34 AlterReplicaLogDirs 1-2 2 b | 35 DescribeLogDirs 1-5 2 b
 36 SaslAuthenticate 0-2 2 bc | 37 CreatePartitions 0-3 2 bc | 38 CreateDelegationToken 1-3 2 bc
 39 RenewDelegationToken 1-2 2 bc | 40 ExpireDelegationToken 1-2 2 bc | 41 DescribeDelegationToken 1-3 2 bc
-42 DeleteGroups 0-2 2 b | 43 ElectLeaders 0-2 2 bc
+42 DeleteGroups 0-3 2 b | 43 ElectLeaders 0-2 2 bc
 44 IncrementalAlterConfigs 0-1 1 bc | 45 AlterPartitionReassignments 0-1 0 bc
 46 ListPartitionReassignments 0-0 0 bc | 47 OffsetDelete 0-0 - b | 48 DescribeClientQuotas 0-1 1 b
 49 AlterClientQuotas 0-1 1 bc | 50 DescribeUserScramCredentials 0-0 0 bc | 51 AlterUserScramCredentials 0-0 0 bc
@@ -35,6 +35,7 @@ KAFKA_4_3 = """
 82 UpdateRaftVoter 0-0 0 c | 83 InitializeShareGroupState 0-0 0 b | 84 ReadShareGroupState 0-0 0 b
 85 WriteShareGroupState 0-1 0 b | 86 DeleteShareGroupState 0-0 0 b | 87 ReadShareGroupStateSummary 0-1 0 b
 90 DescribeShareGroupOffsets 0-1 0 b | 91 AlterShareGroupOffsets 0-0 0 b | 92 DeleteShareGroupOffsets 0-0 0 b
+94 UnregisterController 0-0 0 bc
 """
 
 
@@ -45,7 +46,7 @@ def test_the_table_is_kafkas() -> None:
         listeners = "".join(sorted(listener[0] for listener in spec.listeners))
         ours[int(spec.key)] = f"{spec.name} {spec.min_version}-{spec.max_version} {flexible} {listeners}"
     kafkas = {}
-    for row in KAFKA_4_3.replace("\n", "|").split("|"):
+    for row in KAFKA_4_4.replace("\n", "|").split("|"):
         if row.strip():
             key, rest = row.strip().split(" ", 1)
             kafkas[int(key)] = rest
@@ -70,7 +71,7 @@ def test_produce_is_advertised_from_0() -> None:
 
 def test_drafts_are_not_served() -> None:
     drafts = {spec.name for spec in API.values() if spec.latest_version > spec.max_version}
-    assert drafts == {"InitProducerId", "ApiVersions", "TxnOffsetCommit", "DeleteGroups"}
+    assert drafts == {"InitProducerId"}
 
 
 def test_error_codes_are_kafkas() -> None:

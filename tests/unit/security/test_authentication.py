@@ -246,6 +246,8 @@ def test_api_versions_that_is_answered_with_an_error_may_be_repeated() -> None:
     assert machine.received(bytes(too_new), 0) == PassOn()
     nameless = frame(ApiVersionsRequest(client_software_name="", client_software_version=""), 3)
     assert machine.received(nameless, 0) == PassOn()
+    no_cluster = ApiVersionsRequest(client_software_name="test", client_software_version="1", node_id=1)
+    assert machine.received(frame(no_cluster, 5), 0) == PassOn()
     assert machine.received(frame(SOFTWARE, 3), 0) == PassOn()
     assert isinstance(machine.received(frame(SOFTWARE, 3), 0), Close)
 

@@ -76,6 +76,7 @@ from penstock.broker.apis import (
     sync_group,
     txn_offset_commit,
     unregister_broker,
+    unregister_controller,
     update_features,
     write_share_group_state,
     write_txn_markers,
@@ -120,7 +121,7 @@ ADMIN_APIS: tuple[Api[AdminServices], ...] = (
     list_partition_reassignments, unregister_broker, add_raft_voter, remove_raft_voter, describe_acls, create_acls,
     delete_acls, sasl_handshake, sasl_authenticate, describe_user_scram_credentials, alter_user_scram_credentials,
     create_delegation_token, renew_delegation_token, expire_delegation_token, describe_delegation_token,
-    alter_client_quotas,
+    alter_client_quotas, unregister_controller,
 )  # fmt: skip
 # APIs that only a broker serves, with the same services.
 BROKER_ADMIN_APIS: tuple[Api[AdminServices], ...] = (list_config_resources, describe_client_quotas)

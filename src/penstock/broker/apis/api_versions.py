@@ -1,6 +1,8 @@
 """ApiVersions: the APIs that this listener serves, and the finalized features.
 
-Versions 0-4: 3 adds features and the client's name, 4 features whose minimum version is 0.
+Versions 0-5: 3 adds features and the client's name, 4 features whose minimum version is 0, 5 the cluster and the node
+that the client means to reach (KIP-1242). A client that reached another one, because an address was given to another
+node since, is told to bootstrap again. As in Kafka, only brokers check that, and not before authentication.
 """
 
 from __future__ import annotations
@@ -16,14 +18,16 @@ from penstock.protocol.messages.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
-from penstock.protocol.software import names_software
+from penstock.protocol.software import ADDRESSED_SINCE, is_well_formed
 
-VERSIONS = (0, 4)
+VERSIONS = (0, 5)
 
 
 def handle(services: AdminServices, request: Request, message: ApiVersionsRequest) -> ApiVersionsResponse:
-    if not names_software(message, request.version):
+    if not is_well_formed(message, request.version):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    if _is_misrouted(services, request, message):
+        return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
     request.connection.client_software = f"{message.client_software_name} {message.client_software_version}"
     return ApiVersionsResponse(
         api_keys=[
@@ -46,3 +50,9 @@ def handle(services: AdminServices, request: Request, message: ApiVersionsReques
             if level > 0
         ],
     )
+
+
+def _is_misrouted(services: AdminServices, request: Request, message: ApiVersionsRequest) -> bool:
+    if request.version < ADDRESSED_SINCE or message.cluster_id is None or services.address is None:
+        return False
+    return services.address != (message.cluster_id, message.node_id) and not request.connection.is_guarded

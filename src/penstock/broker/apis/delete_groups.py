@@ -1,4 +1,7 @@
-"""DeleteGroups: deletes groups of any kind that have no members, with all their offsets. Versions 0-2."""
+"""DeleteGroups: deletes groups of any kind that have no members, with all their offsets.
+
+Versions 0-3: 3 adds error messages, which Kafka sends only for errors of plug-ins.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from penstock.model.errors import ErrorCode
 from penstock.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from penstock.security.authorizer import Operation, group_resource
 
-VERSIONS = (0, 2)
+VERSIONS = (0, 3)
 
 
 def handle(services: GroupServices, request: Request, message: DeleteGroupsRequest) -> None:

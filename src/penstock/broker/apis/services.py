@@ -122,3 +122,5 @@ class AdminServices:
     throttling: Throttling
     routes: Mapping[int, Route]
     """The routes of the listener that received the request."""
+    address: tuple[str, int] | None
+    """The cluster id and the node id that a client of this listener must mean; None where any client is served."""

@@ -1,7 +1,7 @@
 """TxnOffsetCommit: stores offsets of a group that take effect when the transaction commits.
 
-Versions 0-5: 2 adds leader epochs, 3 the member, 4 TRANSACTION_ABORTABLE, 5 makes the broker add the group's partition
-to the transaction.
+Versions 0-6: 2 adds leader epochs, 3 the member, 4 TRANSACTION_ABORTABLE, 5 makes the broker add the group's partition
+to the transaction, 6 has topic ids, and the errors of members of the new protocol.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from penstock.replication.verification import Verification
 from penstock.security.authorizer import Operation, group_resource, transactional_id_resource
 from penstock.transactions.partition_verification import txn_offset_commit_error, txn_offset_commit_support
 
-VERSIONS = (0, 5)
+VERSIONS = (0, 6)
 
+TOPIC_IDS_SINCE = 6
 KNOWS_LOADING_SINCE = 2
 
 
@@ -44,7 +45,7 @@ def handle(
         return _refusal(message.topics, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     admission = Admission(services.metadata.image, request, _refuse)
     for topic in message.topics:
-        admission.admit(topic)
+        admission.admit(topic, by_id=request.version >= TOPIC_IDS_SINCE)
     if not admission.known and message.topics:
         return TxnOffsetCommitResponse(topics=admission.refused)
     message.topics = admission.known

@@ -28,7 +28,7 @@ def handle(services: AdminServices, request: Request, message: UpdateFeaturesReq
     ):
         services.forwarding.forward(
             request,
-            lambda controller: controller.update_features(message),
+            lambda controller: controller.update_features(message, services.quorum.voters.node_ids),
             refusal,
             about=(f"{each.feature}={each.max_version_level}" for each in message.feature_updates),
         )
@@ -54,6 +54,7 @@ def _upgrade_quorum(
         if error is not None:
             answer(refused(message, error))
         else:
-            services.quorum.submit(lambda controller: controller.update_features(rest), done)
+            voters = services.quorum.voters.node_ids
+            services.quorum.submit(lambda controller: controller.update_features(rest, voters), done)
 
     services.quorum.upgrade_kraft_version(kraft.max_version_level, validate_only=message.validate_only, done=begun)

@@ -208,6 +208,11 @@ class Connection(asyncio.BufferedProtocol):
         self._frame_max = gate.request_bytes_max
         self._small_frame_max = -1  # no frame is usual
 
+    @property
+    def is_guarded(self) -> bool:
+        """Whether the client has yet to authenticate."""
+        return self._is_guarded
+
     def authenticated(self, principal: Principal, *, by_token: bool = False) -> None:
         """The client has proved who it is. Whatever was decided for this connection before no longer holds."""
         self.principal = principal

@@ -43,7 +43,7 @@ from penstock.protocol.messages.api_versions import ApiVersionsRequest
 from penstock.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from penstock.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from penstock.protocol.primitives import Buffer, MalformedMessage
-from penstock.protocol.software import names_software
+from penstock.protocol.software import is_well_formed
 from penstock.security.principal import Principal
 from penstock.security.sasl.exchange import Accepted, AuthenticationFailed, Challenge, ServerExchange, Verification
 
@@ -177,7 +177,7 @@ class Authentication:
         """A request that the router answers with an error may be repeated."""
         if _is_served(header):
             request, _ = decode_from(ApiVersionsRequest, frame, header.api_version, position)
-            if names_software(request, header.api_version):
+            if is_well_formed(request, header.api_version):
                 self._state = State.HANDSHAKE
         return PassOn()
 

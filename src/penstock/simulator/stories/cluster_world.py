@@ -322,6 +322,16 @@ class ClusterWorld:
             assert image.same_content(images[0]), f"seed {self.seed}: images differ at offset {image.offset}"
         return images[0]
 
+    async def controllers_registered(self) -> None:
+        """Features change only when all voters have said what they support."""
+        ids = {machine.node_id for machine in self.controllers}
+        await self.until(
+            lambda: all(
+                ids <= machine.image.controllers.keys() for machine in self.machines.values() if machine.is_ready
+            ),
+            "all controllers are registered",
+        )
+
     async def create_topics(
         self, names: Iterable[str], partitions: int, replication_factor: int, configs: Mapping[str, str]
     ) -> None:
@@ -340,6 +350,7 @@ class ClusterWorld:
 
     async def do_without_elr(self) -> None:
         """No eligible leader replicas are kept."""
+        await self.controllers_registered()
         update = FeatureUpdateKey(
             feature=ELIGIBLE_LEADER_REPLICAS_VERSION, max_version_level=0, upgrade_type=UpgradeType.SAFE_DOWNGRADE
         )
