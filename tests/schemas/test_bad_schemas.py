@@ -155,10 +155,12 @@ WORDS = {
         *('"type"', '"object"', '"properties"', '"$ref"', '"#"', '"#/a"', '"oneOf"', '"enum"', '"required"', '"$id"'),
         *('"items"', '"string"', "true", "1e400", *_BRACKETS),
     ],
-    SchemaType.PROTOBUF: (
-        "message M { } int32 a = 1 ; optional repeated oneof map < > , enum option ( ) [ ] default reserved to max extend"
-        ' group G import package . - service rpc returns syntax "proto3" 0x1 1e5 inf json_name deprecated true "x"'
-    ).split(),
+    SchemaType.PROTOBUF: [
+        *("message", "M", "{", "}", "int32", "a", "=", "1", ";", "optional", "repeated", "oneof", "map", "<", ">", ","),
+        *("enum", "option", "(", ")", "[", "]", "default", "reserved", "to", "max", "extend", "group", "G", "import"),
+        *("package", ".", "-", "service", "rpc", "returns", "syntax", '"proto3"', "0x1", "1e5", "inf", "json_name"),
+        *("deprecated", "true", '"x"'),
+    ],
 }
 
 

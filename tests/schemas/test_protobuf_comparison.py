@@ -24,7 +24,7 @@ def schema(text: str, *references: tuple[str, str], syntax: str = "proto3") -> P
 
 def rules(old: str, new: str, syntax: str = "proto3") -> list[str]:
     found = incompatibilities(schema(new, syntax=syntax), schema(old, syntax=syntax))
-    return [" at ".join(message.split(":")[0].split(" at ")) for message in found]
+    return [message.partition(":")[0] for message in found]
 
 
 def message(body: str) -> str:
@@ -65,7 +65,11 @@ def message(body: str) -> str:
         ("enum F { X = 0; Y = 1; }", "enum F { Z = 0; }", []),
         ("enum F { X = 0; }", "", []),
         ("int32 a = 1;", "oneof o { int32 a = 1; string b = 2; }", []),
-        ("int32 a = 1; int32 b = 2;", "oneof o { int32 a = 1; int32 b = 2; }", ["MULTIPLE_FIELDS_MOVED_TO_ONEOF at #/M/o"]),
+        (
+            "int32 a = 1; int32 b = 2;",
+            "oneof o { int32 a = 1; int32 b = 2; }",
+            ["MULTIPLE_FIELDS_MOVED_TO_ONEOF at #/M/o"],
+        ),
         (
             "int32 a = 1; oneof o { int32 b = 2; }",
             "oneof o { int32 a = 1; int32 b = 2; }",

@@ -23,6 +23,8 @@ from penstock.schemas.protobuf.reading import Draft, Option
 _DESCRIPTOR = "google/protobuf/descriptor.proto"
 # protoc's bound.
 _MAX_MESSAGES_DEEP = 32
+# Names are looked up in every part of the package.
+_MAX_PACKAGE = 512
 
 
 class Linker:
@@ -167,6 +169,8 @@ def all_messages(file: pb.FileDescriptorProto) -> Iterator[FoundMessage]:
 
 def check(file: pb.FileDescriptorProto) -> None:
     """What the pool lets pass and protoc does not."""
+    if len(file.package) > _MAX_PACKAGE:
+        raise InvalidSchema(f"the name of the package is longer than {_MAX_PACKAGE} characters")
     enums = list(file.enum_type)
     for message, _ in all_messages(file):
         _check_message(message)
