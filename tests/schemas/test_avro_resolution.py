@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, event, given, settings
 from penstock.schemas import SchemaType, incompatibilities, parse
 from schemas.avro_strategies import covering, pairs
 
-SLOW = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SLOW = settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def messages(reader: object, writer: object) -> list[str]:

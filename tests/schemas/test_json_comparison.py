@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from penstock.schemas import Policy, SchemaType, incompatibilities, parse
 
 Schema = Any
-PROPERTY = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+PROPERTY = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 LATEST = "https://json-schema.org/draft/2020-12/schema"
 DRAFT_4 = "http://json-schema.org/draft-04/schema#"
 
