@@ -90,7 +90,8 @@ class _Comparison:
         return self._kinds(old, new, path)
 
     def _kinds(self, old: Node, new: Node, path: str) -> Found:
-        if isinstance(old, Nothing) or isinstance(new, Anything) or (type(old) is type(new) and not _constant(new)):
+        same = type(old) is type(new) and not isinstance(new, Enumeration)  # a constant is not an enumeration
+        if same or isinstance(old, Nothing) or isinstance(new, Anything):
             return []
         if old.connect_type == "bytes" and new.connect_type == "bytes":
             return []
@@ -159,7 +160,7 @@ class _Comparison:
                 differences = yield self.pair(before, after, f"{path}/{new.criterion}/{index}")
                 if not differences:
                     edges[-1].append(index)
-                elif type(_target(before)) is type(_target(after)):
+                elif len(reasons) < _MAX_REASONS and type(_target(before)) is type(_target(after)):
                     reasons += differences
         if largest_matching(edges, len(new.parts)) < min(len(old.parts), len(new.parts)):
             detail = "not every part has a counterpart that accepts what it accepts"
@@ -391,10 +392,6 @@ def _target(node: Node) -> Node:
         assert node.target is not None
         return node.target
     return node
-
-
-def _constant(node: Node) -> bool:
-    return isinstance(node, Enumeration)
 
 
 def _kind(node: Node) -> str:
