@@ -95,6 +95,8 @@ def test_users_of_the_cluster_and_their_roles(secure_registry: SecureRegistry) -
     # bob is a user of the cluster without a role, alice writes orders only, ops may do everything.
     assert ask("GET", by_id, user="bob").code == 40301
     assert ask("GET", "/subjects", user="bob").content == []
+    assert ask("GET", "/config", user="bob").status == 200
+    assert ask("GET", "/config/orders-value?defaultToGlobal=true", user="bob").code == 40301
     assert ask("GET", "/subjects", user="alice").content == ["orders-value"]
     assert ask("POST", "/subjects/users-value/versions", schema, user="alice").code == 40301
     assert ask("PUT", "/config", {"compatibility": "NONE"}, user="alice").code == 40301

@@ -125,13 +125,18 @@ class RegistryNode:
                 raise NotTheWriter
             try:
                 offset = await self._in_thread(lambda: writer.append(decision.records))
+                await self.reached(offset)
             except RecordTooLarge:
                 raise too_large(RECORD_BYTES_MAX) from None
             except WriteFailed as error:
                 logger.warning("a write failed: %s", error)
                 self._give_up_writing()
                 raise NotTheWriter from error
-            await self.reached(offset)
+            except BaseException:
+                # The records may be in the topic and are not in the state: nothing may be decided against it until
+                # this node has taken the writer's place anew, which reads everything.
+                self._give_up_writing()
+                raise
             return Written(decision.answer, offset)
 
     async def reached(self, offset: int) -> None:
