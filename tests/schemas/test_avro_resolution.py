@@ -120,7 +120,7 @@ def test_a_verdict_does_not_rest_on_an_assumption_that_proved_wrong() -> None:
     child = record("a.C", field("back", ["null", "a.W"]))
     writer = record("a.W", field("child", child), field("v", "int"))
     reader = [record("a.W", field("child", child), field("v", "string")), record("b.W", field("child", "a.C"))]
-    assert [message.split()[0] for message in messages(reader, writer)][0] == "MISSING_UNION_BRANCH"
+    assert messages(reader, writer)[0].startswith("MISSING_UNION_BRANCH")
 
 
 def test_recursive_schemas() -> None:
