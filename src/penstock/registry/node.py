@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from penstock.client.errors import ClientError, RecordTooLarge, TimedOut, Unreachable
 from penstock.client.wire.leaders import STALE
-from penstock.model.errors import KafkaError
+from penstock.model.errors import ErrorCode, KafkaError
 from penstock.records.record import Record
 from penstock.registry.core import records as schemas_records
 from penstock.registry.core.candidate import Parser
@@ -91,10 +91,6 @@ class RegistryNode:
     @property
     def is_writer(self) -> bool:
         return self._writer is not None and time.monotonic() < self._member_until
-
-    @property
-    def is_elected(self) -> bool:
-        return self._elected.is_mine
 
     @property
     def elsewhere(self) -> Identity | None:
@@ -192,6 +188,8 @@ class RegistryNode:
                 try:
                     chunk = await self._in_thread(lambda: reader.read(_POLL_S if self.loaded.is_set() else 0.0))
                 except _FAILURES as error:
+                    if isinstance(error, KafkaError) and error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                        raise  # the log is another one than what was replayed: only a new start reads it whole
                     logger.warning("cannot read %s: %s", settings.topic, error)
                     await asyncio.sleep(_RETRY_S)
                     continue
