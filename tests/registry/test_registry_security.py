@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import datetime
+import functools
 import http.client
 import json
 import ssl
@@ -86,14 +87,17 @@ def secure_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Secu
                 node.stop()
 
 
+def everywhere(nodes: list[SecureRegistry], path: str) -> bool:
+    return all(node.ask("GET", path, user="alice").status == 200 for node in nodes)
+
+
 def test_a_write_is_forwarded_with_the_users_password_over_https(secure_nodes: list[SecureRegistry]) -> None:
     for number, node in enumerate(secure_nodes):
         schema = {"schema": record_schema(f"Forwarded{number}", "id")}
         path = f"/subjects/orders-{number}/versions"
         assert node.ask("POST", path, schema, user="alice").status == 200
         assert node.ask("POST", f"/subjects/users-{number}/versions", schema, user="alice").code == 40301
-        for other in secure_nodes:
-            wait_until(lambda other=other, path=path: other.ask("GET", path, user="alice").status == 200, path)
+        wait_until(functools.partial(everywhere, secure_nodes, path), f"{path} on all nodes")
     for number in range(len(secure_nodes)):
         assert secure_nodes[0].ask("DELETE", f"/subjects/orders-{number}", user="ops").content == [1]
 
