@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -35,7 +35,7 @@ def compiled(directory: Path, text: str, others: Mapping[str, str]) -> pb.FileDe
 
 
 @contextlib.contextmanager
-def _silent():  # type: ignore[no-untyped-def]
+def _silent() -> Iterator[None]:
     """protoc writes its complaints to the standard error of the process."""
     saved = os.dup(2)
     with open(os.devnull, "w") as nowhere:

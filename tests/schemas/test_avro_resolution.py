@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import fastavro
 import pytest
-from avro_strategies import covering, pairs
 from hypothesis import HealthCheck, event, given, settings
 
 from penstock.schemas import SchemaType, incompatibilities, parse
+from schemas.avro_strategies import covering, pairs
 
 SLOW = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -20,7 +20,7 @@ def messages(reader: object, writer: object) -> list[str]:
     return incompatibilities(parse(SchemaType.AVRO, json.dumps(reader)), parse(SchemaType.AVRO, json.dumps(writer)))
 
 
-def reads(reader: object, writer: object, data: bytes) -> bool:
+def reads(reader: Any, writer: Any, data: bytes) -> bool:
     try:
         fastavro.schemaless_reader(io.BytesIO(data), fastavro.parse_schema(writer), fastavro.parse_schema(reader))
     except (fastavro.read.SchemaResolutionError, KeyError, ValueError, TypeError):

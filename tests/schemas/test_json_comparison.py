@@ -358,7 +358,7 @@ def schemas(draw: st.DrawFn, depth: int = 2) -> Schema:
                 if "type" in described and draw(st.integers(0, 4)) == 0:
                     described["default"] = instances(described)[0]
             required = [name for name in properties if draw(st.booleans())]
-            additional = draw(st.sampled_from([{}, {}, CLOSED, NUMBERS]))
+            additional: dict[str, Any] = draw(st.sampled_from([{}, {}, CLOSED, NUMBERS]))
             return {"type": "object", "properties": properties, "required": required, **additional}
         case kind:
             return {"type": kind}

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from google.protobuf import descriptor_pb2 as pb
-from protoc import compiled
 
 from penstock.schemas import InvalidSchema, SchemaType, parse
 from penstock.schemas.protobuf.schema import ProtobufSchema
+from schemas.protoc import compiled
 
 MONEY = (
     'syntax = "proto3"; package shop; message Money { string currency = 1; int64 units = 2; enum Kind { CASH = 0; } }'

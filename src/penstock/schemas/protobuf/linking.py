@@ -2,8 +2,8 @@
 
 protobuf's own descriptor pool does the first: it takes names as they are written, and gives them back resolved. A
 custom option is a field of an extended `google.protobuf.FieldOptions` (or another), so it is read after the extensions
-are known: every file goes into a pool without its custom options, they are read with the classes of this pool, and
-the complete file goes into a second pool.
+are known: the file goes into a pool without its custom options, they are read with the classes of this pool, and the
+complete file goes into another pool.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Linker:
         self.files: dict[str, pb.FileDescriptorProto] = {}
         self.pool = descriptor_pool.DescriptorPool()
         self._drafts = descriptor_pool.DescriptorPool()
+        self._in_drafts: set[str] = set()
         self._known = known
         self._defined_in: dict[str, str] = {}  # the files of types, by full name with a dot before it
-        self._import(_DESCRIPTOR, "")
 
     def add(self, draft: Draft) -> pb.FileDescriptorProto:
         """The file as it is after linking, which later files may import."""
@@ -50,14 +50,16 @@ class Linker:
             else:
                 _merge(option, option.owner.options, _as_written, None)
         check(file)
-        _build(self._drafts, file)
-        for options in custom.values():
-            self._interpret(options)
+        if custom:
+            self._draft(file)
+            for options in custom.values():
+                self._interpret(options)
         _build(self.pool, file)
         return self._keep(file)
 
     def options(self, options: Any) -> Any:
         """The same options with the custom ones as fields."""
+        self._import(_DESCRIPTOR, "")
         found = self.pool.FindMessageTypeByName(options.DESCRIPTOR.full_name)
         return message_factory.GetMessageClass(found).FromString(options.SerializeToString())
 
@@ -69,9 +71,18 @@ class Linker:
             raise InvalidSchema(f"{importer:.100}: the import {name!r:.200} is not among the references of the schema")
         for imported in file.dependency:
             self._import(imported, name)
-        _build(self._drafts, file)
         _build(self.pool, file)
         self._keep(file)
+
+    def _draft(self, file: pb.FileDescriptorProto) -> None:
+        """Most schemas have no custom options, so the second pool gets its files when it is needed."""
+        self._import(_DESCRIPTOR, "")
+        for other in self.files.values():
+            if other.name not in self._in_drafts:
+                _build(self._drafts, other)
+                self._in_drafts.add(other.name)
+        _build(self._drafts, file)
+        self._in_drafts.add(file.name)
 
     def _keep(self, file: pb.FileDescriptorProto) -> pb.FileDescriptorProto:
         name = file.name
