@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from penstock.client.errors import ClientError, RecordTooLarge, TimedOut, Unreachable
 from penstock.client.wire.leaders import STALE
-from penstock.model.errors import KafkaError
+from penstock.model.errors import ErrorCode, KafkaError
 from penstock.records.record import Record
 from penstock.registry.core import records as schemas_records
 from penstock.registry.core.candidate import Parser
@@ -93,10 +93,6 @@ class RegistryNode:
         return self._writer is not None and time.monotonic() < self._member_until
 
     @property
-    def is_elected(self) -> bool:
-        return self._elected.is_mine
-
-    @property
     def elsewhere(self) -> Identity | None:
         """The writer, if it is another node."""
         return None if self._elected.is_mine else self._elected.writer
@@ -125,13 +121,18 @@ class RegistryNode:
                 raise NotTheWriter
             try:
                 offset = await self._in_thread(lambda: writer.append(decision.records))
+                await self.reached(offset)
             except RecordTooLarge:
                 raise too_large(RECORD_BYTES_MAX) from None
             except WriteFailed as error:
                 logger.warning("a write failed: %s", error)
                 self._give_up_writing()
                 raise NotTheWriter from error
-            await self.reached(offset)
+            except BaseException:
+                # The records may be in the topic and are not in the state: nothing may be decided against it until
+                # this node has taken the writer's place anew, which reads everything.
+                self._give_up_writing()
+                raise
             return Written(decision.answer, offset)
 
     async def reached(self, offset: int) -> None:
@@ -187,6 +188,8 @@ class RegistryNode:
                 try:
                     chunk = await self._in_thread(lambda: reader.read(_POLL_S if self.loaded.is_set() else 0.0))
                 except _FAILURES as error:
+                    if isinstance(error, KafkaError) and error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                        raise  # the log is another one than what was replayed: only a new start reads it whole
                     logger.warning("cannot read %s: %s", settings.topic, error)
                     await asyncio.sleep(_RETRY_S)
                     continue
