@@ -15,6 +15,7 @@ from penstock.broker.apis.broker_router import BrokerRouter
 from penstock.broker.apis.fetch_plain import PlainFetch
 from penstock.broker.apis.produce_plain import PlainProduce
 from penstock.broker.apis.produce_run import ProduceRun
+from penstock.broker.apis.schema_validation import SchemaValidation
 from penstock.broker.coordinators.coordinators import Coordinators
 from penstock.broker.metadata.brokers import Brokers
 from penstock.broker.metadata.controller_channel import ControllerChannel
@@ -274,6 +275,7 @@ class BrokerRole:
             wakeups=self._wakeups,
             handover=self.handover,
             verification=self.coordinators.verification,
+            schemas=SchemaValidation(self._settings.static),
             lifecycle=self.lifecycle,
         )
         for_fetch = services.FetchServices(

@@ -350,6 +350,7 @@ class Replica:
             leader is not None
             and leader.commits_at_once
             and self.log.settings.message_timestamp_type == "CreateTime"  # otherwise the broker rewrites the timestamps
+            and not self.log.settings.checks_schemas
         )
 
     # -- copying from a leader --------------------------------------------------------------------------------------
