@@ -36,7 +36,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 # Folders whose tests share something that is slow to start: Spark, a cluster. One process runs each of them.
-TOGETHER = ("tests/spark/", "tests/metrics/", "tests/doctor/")
+TOGETHER = ("tests/spark/", "tests/metrics/", "tests/doctor/", "tests/registry/")
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import ipaddress
 import logging
 import signal
@@ -128,7 +129,8 @@ async def _listen(
     stopping = asyncio.create_task(stop.wait())
     loading = asyncio.create_task(node.loaded.wait())
     try:
-        await asyncio.wait({stopping, loading}, return_when=asyncio.FIRST_COMPLETED)
+        with _collection_paused():
+            await asyncio.wait({stopping, loading}, return_when=asyncio.FIRST_COMPLETED)
         if not stop.is_set():
             serving = asyncio.create_task(http.serve(sockets=[listener]))
             try:
@@ -140,6 +142,17 @@ async def _listen(
         stopping.cancel()
         loading.cancel()
         running.cancel()
+
+
+@contextlib.contextmanager
+def _collection_paused() -> Iterator[None]:
+    """What is loaded stays: looking through it again and again would only take time."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _bound(host: str, port: int) -> socket.socket:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from penstock.schemas.json_schema.policy import Policy
 from penstock.schemas.json_schema.schema import JsonSchema
 from penstock.schemas.model import ParsedSchema
-from penstock.schemas.steps import MAX_STEPS, TooManySteps
+from penstock.schemas.steps import MAX_FOUND, MAX_STEPS, TooManySteps
 
 
 class Compatibility(StrEnum):
@@ -44,10 +44,12 @@ def incompatibilities(reader: ParsedSchema, writer: ParsedSchema, policy: Policy
         return [f"SCHEMA_TYPE_CHANGED: a {reader.schema_type} schema does not read {writer.schema_type}"]
     try:
         if isinstance(reader, JsonSchema):
-            return reader.incompatibilities(writer, policy)
-        return reader.incompatibilities(writer)
+            found = reader.incompatibilities(writer, policy)
+        else:
+            found = reader.incompatibilities(writer)
     except TooManySteps:
         return [f"TOO_LARGE: the schemas cannot be compared in {MAX_STEPS} steps"]
+    return found if len(found) <= MAX_FOUND else [*found[:MAX_FOUND], f"and {len(found) - MAX_FOUND} more"]
 
 
 def check(

@@ -15,7 +15,11 @@ from collections.abc import Callable, Generator, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+# One to two seconds.
 MAX_STEPS = 1_000_000
+# A type that cannot be read may be used in as many places as there are paths to it: a few of them will do.
+MAX_FOUND = 100
+_MAX_PATH = 500
 
 T = TypeVar("T")
 Comparison = Generator["Comparison[T]", T, T]
@@ -56,6 +60,11 @@ class Incompatibility:
 Found = Sequence[Incompatibility]
 
 
+def shortened(path: str) -> str:
+    """A path that does not grow with the depth of recursion by name."""
+    return path if len(path) <= _MAX_PATH else f"{path[:_MAX_PATH]}..."
+
+
 class Pairs:
     """Verdicts about pairs of types, each found once."""
 
@@ -73,6 +82,7 @@ class Pairs:
         self._compatible.append(pair)
         found: Found = yield compare()
         if found:
+            found = tuple(dict.fromkeys(found))[:MAX_FOUND]
             for assumed in self._compatible[before:]:
                 del self._verdicts[assumed]
             del self._compatible[before:]

@@ -7,7 +7,6 @@ text, the references, the metadata and the rules.
 from __future__ import annotations
 
 import hashlib
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -31,7 +30,8 @@ def guid_of(
         parts += [b"\x01", *_metadata_parts(metadata)]
     if rule_set is not None:
         parts += [b"\x01", *_rule_set_parts(rule_set)]
-    return str(uuid.UUID(bytes=hashlib.md5(b"".join(parts), usedforsecurity=False).digest()))
+    digits = hashlib.md5(b"".join(parts), usedforsecurity=False).hexdigest()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def _metadata_parts(metadata: Mapping[str, Any]) -> Iterable[bytes]:

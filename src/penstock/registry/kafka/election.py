@@ -20,6 +20,7 @@ from penstock.client.errors import raise_for
 from penstock.client.wire.closing import Closing
 from penstock.client.wire.cluster import Cluster, CoordinatorType
 from penstock.model.errors import ErrorCode, KafkaError
+from penstock.protocol.apis import ApiKey
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from penstock.protocol.messages.join_group import (
@@ -39,6 +40,7 @@ _VERSION: Final = 1
 _NO_ERROR, _DUPLICATE_URLS = 0, 1
 _REQUEST_MARGIN_S: Final = 5.0
 _LEAVE_S: Final = 1.0
+_MANY_LEAVE_SINCE: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +127,9 @@ class Membership(Closing):
         if not self._member_id or not self._busy.acquire(timeout=_LEAVE_S):
             return
         self._busy.release()
-        member = MemberIdentity(member_id=self._member_id)
-        request = LeaveGroupRequest(group_id=self._group, member_id=self._member_id, members=[member])
+        request = LeaveGroupRequest(group_id=self._group, member_id=self._member_id, members=[])
+        if self._cluster.version(ApiKey.LEAVE_GROUP) >= _MANY_LEAVE_SINCE:
+            request.members, request.member_id = [MemberIdentity(member_id=self._member_id)], ""
         self._ask(request, LeaveGroupResponse)
         self._member_id = ""
 

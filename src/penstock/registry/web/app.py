@@ -21,7 +21,7 @@ from penstock.registry.core.names import DEFAULT_CONTEXT, context_named
 from penstock.registry.node import RegistryNode
 from penstock.registry.web import schemas, settings, subjects
 from penstock.registry.web.call import Call
-from penstock.registry.web.messages import check_accepted, failure
+from penstock.registry.web.messages import CONTENT_TYPE, check_accepted, failure
 from penstock.registry.web.passwords import Passwords
 from penstock.registry.web.roles import Roles
 
@@ -70,6 +70,17 @@ _ROUTES: Final[list[tuple[str, str, Handler]]] = [
 ]
 
 
+# What clients accept, mostly; anything else is looked at more closely.
+_PLAIN_ACCEPT: Final = (b"*/*", b"application/json", CONTENT_TYPE.encode())
+_BY_ID: Final = b"/schemas/ids/"
+
+
+async def _send(body: bytes, send: Send) -> None:
+    headers = [(b"content-type", CONTENT_TYPE.encode()), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
 class Router:
     """Paths by their number of parts and the first of them, which leaves few to compare."""
 
@@ -113,9 +124,26 @@ class Application:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise NotImplementedError(scope["type"])
+        known = self._plain_id(scope)
+        if known is not None:
+            await _send(known, send)
+            return
         request = Request(scope, receive)
         response = await self._respond(request)
         await response(scope, receive, send)
+
+    def _plain_id(self, scope: Scope) -> bytes | None:
+        """The answer of `GET /schemas/ids/N` without parameters, where it needs no further look; else None."""
+        path: bytes = scope["raw_path"]
+        number = path[len(_BY_ID) :]
+        if not path.startswith(_BY_ID) or not number.isdigit() or len(number) > 10 or scope["query_string"]:
+            return None
+        if self._passwords is not None or scope["method"] != "GET":
+            return None
+        if any(name == b"accept" and value not in _PLAIN_ACCEPT for name, value in scope["headers"]):
+            return None
+        version = self._node.state.first_with_id(DEFAULT_CONTEXT, int(number))
+        return None if version is None else version.answer
 
     async def _respond(self, request: Request) -> Response:
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from penstock.schemas.avro.defaults import fits
+from penstock.schemas.avro.defaults import Defaults
 from penstock.schemas.avro.types import (
     NO_DEFAULT,
     PRIMITIVES,
@@ -52,8 +52,9 @@ class Reader:
         result = self._type(load_json(text), "", defaults)
         if self._new:
             # Only now: a default may be of a type that its field is part of.
+            known = Defaults()
             for field, path in defaults:
-                if not fits(field.default, field.type):
+                if not known.fits(field.default, field.type):
                     raise InvalidSchema(f"{path}/default: the default {field.default!r:.100} does not fit the type")
         return result
 

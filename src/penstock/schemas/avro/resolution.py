@@ -8,8 +8,10 @@ Logical types have no say: the types below them decide, as everywhere in Avro.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from penstock.schemas.avro.types import NO_DEFAULT, Array, Enum, Field, Fixed, Map, Named, Record, Type, Union
-from penstock.schemas.steps import Comparison, Found, Incompatibility, Pairs, run
+from penstock.schemas.steps import Comparison, Found, Incompatibility, Pairs, run, shortened
 
 _PROMOTIONS = {
     "long": {"int"},
@@ -27,10 +29,11 @@ def resolve(reader: Type, writer: Type) -> list[str]:
 class _Resolution:
     def __init__(self) -> None:
         self._pairs = Pairs()
+        self._branches: dict[Union, dict[str, list[int]]] = {}
 
     def pair(self, reader: Type, writer: Type, path: str) -> Comparison[Found]:
         """Paths are the reader's."""
-        return self._pairs.verdict((reader, writer), lambda: self._compare(reader, writer, path))
+        return self._pairs.verdict((reader, writer), lambda: self._compare(reader, writer, shortened(path)))
 
     def _compare(self, reader: Type, writer: Type, path: str) -> Comparison[Found]:
         if isinstance(writer, Union):
@@ -59,15 +62,30 @@ class _Resolution:
         return found
 
     def _reader_union(self, reader: Union, writer: Type, path: str) -> Comparison[Found]:
-        closest: Found = ()
-        for position, branch in enumerate(reader.branches):
-            found = yield self.pair(branch, writer, f"{path}/{position}")
+        reasons: list[Incompatibility] = []
+        for position in self._candidates(reader, writer):
+            found = yield self.pair(reader.branches[position], writer, f"{path}/{position}")
             if not found:
                 return []
-            if isinstance(branch, Named) and isinstance(writer, Named) and branch.full_name == writer.full_name:
-                closest = found
+            reasons += found
         lacking = Incompatibility(path, "MISSING_UNION_BRANCH", f"no branch of the union reads {_name(writer)}")
-        return [lacking, *closest]
+        return [lacking, *reasons]
+
+    def _candidates(self, reader: Union, writer: Type) -> Iterable[int]:
+        """The branches that are not out of the question by their kind or name alone: unions of thousands of records
+        exist, and comparing each branch with each takes too long."""
+        if reader not in self._branches:
+            index = self._branches[reader] = {}
+            for position, branch in enumerate(reader.branches):
+                names = [branch.name, *branch.aliases] if isinstance(branch, Named) else [branch.kind]
+                for name in dict.fromkeys(names):
+                    index.setdefault(name, []).append(position)
+        index = self._branches[reader]
+        if isinstance(writer, Named):
+            names = [writer.name, writer.full_name]
+        else:
+            names = [kind for kind in index if kind == writer.kind or writer.kind in _PROMOTIONS.get(kind, ())]
+        return sorted({position for name in names for position in index.get(name, ())})
 
     def _fields(self, reader: Record, writer: Record, path: str) -> Comparison[Found]:
         by_name = {field.name: field for field in writer.fields}

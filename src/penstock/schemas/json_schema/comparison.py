@@ -33,7 +33,7 @@ from penstock.schemas.json_schema.nodes import (
 )
 from penstock.schemas.json_schema.patterns import Patterns
 from penstock.schemas.json_schema.policy import LENIENT_RULES, Policy
-from penstock.schemas.steps import Comparison, Found, Incompatibility, Pairs, run
+from penstock.schemas.steps import Comparison, Found, Incompatibility, Pairs, run, shortened
 
 
 def compare(reader: Node, writer: Node, policy: Policy) -> list[str]:
@@ -53,7 +53,7 @@ class _Comparison:
 
     def pair(self, old: Node, new: Node, path: str) -> Comparison[Found]:
         before, after = _target(old), _target(new)
-        return self._pairs.verdict((before, after), lambda: self._compare(before, after, path))
+        return self._pairs.verdict((before, after), lambda: self._compare(before, after, shortened(path)))
 
     def _optional(self, old: Node | None, new: Node | None, path: str, added: str) -> Comparison[Found]:
         """A schema that only one of them has: it may go, but not come, unless it accepts anything."""
