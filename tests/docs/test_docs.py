@@ -1,7 +1,7 @@
 """The documentation does what it says: generated pages are current, examples run as printed.
 
 The examples of a page (see `documentation`) run in order, against a cluster of its own that `penstock up` started;
-`127.0.0.1:9092` and `penstock-data` become that cluster's.
+`127.0.0.1:9092`, `127.0.0.1:8081` and `penstock-data` become that cluster's.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ WITH_USERS = {"secured-clients.md"}
 OPTIONS = {
     "acls.md": ["-o", "authorizer.class.name=StandardAuthorizer", "-o", "super.users=User:ANONYMOUS"],
     "secure.md": ["--secure"],
+    "serializers.md": ["--registry"],
 }
 PAGES = sorted(
     str(page.relative_to(ROOT))
@@ -83,6 +84,9 @@ class Cluster:
         if "--secure" in options:
             self.environment["PENSTOCK_COMMAND_CONFIG"] = "penstock-data/client.properties"
         where = ["--port", self.address.rpartition(":")[2], "--data", str(directory / "penstock-data")]
+        self.registry = f"127.0.0.1:{free_ports(1)[0]}"
+        if "--registry" in options:
+            where += ["--registry-port", self.registry.rpartition(":")[2]]
         self.up = subprocess.Popen(
             ["penstock", "up", *where, *options],
             stdout=subprocess.PIPE,
@@ -118,7 +122,7 @@ def test_examples_run_as_printed(page: str, cluster: Cluster) -> None:
         if language == "console":
             run_console(block, cluster.run)
         elif language == "python":
-            program = block.replace("127.0.0.1:9092", cluster.address)
+            program = block.replace("127.0.0.1:9092", cluster.address).replace("127.0.0.1:8081", cluster.registry)
             result = cluster.run([sys.executable, "-c", program])
             assert result.returncode == 0, f"{block}\n{result.stderr}"
             printed = result.stdout

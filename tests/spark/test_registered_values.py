@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
+from penstock.arrow import read_table, write_table
+from penstock.pipelines.check.validate import load_checked
 from penstock.pipelines.engine.decoding import decoded, kinds_of_errors
 from penstock.pipelines.engine.encoding import records
 from penstock.pipelines.engine.evolution import RegisteredColumns
+from penstock.pipelines.engine.runner import Runner
 from penstock.pipelines.spec.model import Decoding, Encoding, TopicSink, TopicSource
 from penstock.serializers import Avro, Context, JsonSchema
 from penstock.serializers.registry_client import RegistryClient, Schema
@@ -19,6 +24,8 @@ from registry_server import FakeRegistry, fake_registry
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from penstock.testing import Cluster
 
 V1: dict[str, Any] = {
     "type": "record",
@@ -168,3 +175,63 @@ def test_protobuf(spark: SparkSession, registry: FakeRegistry) -> None:
     )
     (row,) = records(spark.sql("SELECT 7 AS id"), sink, ".").collect()
     assert bytes(row.value) == values[0]
+
+
+PIPELINE = """\
+name: {orders}-pipeline
+bootstrap: {bootstrap}
+checkpoints: {place}/checkpoints
+sources:
+  orders:
+    topic: {orders}
+    value: {{format: avro, registry: "{url}"}}
+    evolution: add-columns
+steps:
+  all: {{sql: SELECT * FROM orders}}
+  few: {{sql: "SELECT id, element_at(tags, 1) AS tag FROM orders"}}
+sinks:
+  all: {{from: all, topic: {all}}}
+  few: {{from: few, topic: {few}, value: {{format: avro, registry: "{url}", schema: '{schema}'}}}}
+dead_letters: {{topic: {dead}}}
+"""
+
+
+def test_a_pipeline_from_end_to_end(
+    spark: SparkSession, cluster: Cluster, new_topic: Callable[..., str], registry: FakeRegistry, tmp_path: Path
+) -> None:
+    """Avro in and out with a registry, a version that is registered while the pipeline exists, and dead letters."""
+    topics = {name: new_topic() for name in ("orders", "all", "few", "dead")}
+    schema = json.dumps(
+        {
+            "type": "record",
+            "name": "Few",
+            "fields": [{"name": "id", "type": "int"}, {"name": "tag", "type": ["null", "string"]}],
+        }
+    )
+    context = Context(topics["orders"], False)
+
+    def produce(*values: bytes | None) -> None:
+        write_table(cluster.bootstrap, topics["orders"], pa.table({"value": pa.array(values, pa.binary())}))
+
+    def written(name: str, value: Any) -> list[Any]:
+        columns = ["value", "headers"]
+        rows: list[Any] = read_table(cluster.bootstrap, topics[name], value=value, columns=columns).to_pylist()
+        return rows
+
+    old, new = (Avro(each, registry=registry.url) for each in (V1, V2))
+    produce(old.serialize(ROW, context), b"\0\0\0\0\x63?")
+    file = tmp_path / "p.yaml"
+    places = {"bootstrap": cluster.bootstrap, "place": str(tmp_path), "url": registry.url, "schema": schema}
+    file.write_text(PIPELINE.format(**places, **topics), encoding="utf-8")
+    loaded, _ = load_checked(str(file))
+    Runner(loaded, spark).run_once()
+    produce(new.serialize({**ROW, "id": 2, "tags": ["c"], "extra": "new"}, context))
+    Runner(loaded, spark).run_once()
+
+    rows = [json.loads(row["value"]) for row in written("all", "string")]
+    assert [(row["id"], row.get("extra")) for row in rows] == [(1, None), (2, "new")]
+    few = written("few", Avro(registry=registry.url))
+    assert [row["value"] for row in few] == [{"id": 1, "tag": "a"}, {"id": 2, "tag": "c"}]
+    (letter,) = written("dead", "binary")
+    reasons = [each["value"].decode() for each in letter["headers"] if each["key"] == "dead-letter.reason"]
+    assert reasons == [f"schema registry {registry.url}: no schema has the id 99"]

@@ -53,11 +53,24 @@ class FramedRows(NamedTuple):
 
 
 def framed_rows(buffer: Bytes, starts: Longs, lengths: Longs, candidates: Longs) -> FramedRows:
-    framed = candidates[lengths[candidates] >= PREFIX.size]
-    framed = framed[buffer[starts[framed]] == 0]
-    quads = buffer[starts[framed][:, None] + np.arange(1, PREFIX.size)].astype(np.int64)
-    ids = quads @ np.array([1 << 24, 1 << 16, 1 << 8, 1], np.int64)
-    return FramedRows(framed, ids, np.setdiff1d(candidates, framed))
+    is_framed = lengths[candidates] >= PREFIX.size
+    is_framed[is_framed] = buffer[starts[candidates[is_framed]]] == 0
+    if is_framed.all():
+        rows, others = candidates, candidates[:0]
+    else:
+        rows, others = candidates[is_framed], candidates[~is_framed]
+    ids = np.zeros(len(rows), np.int64)
+    first = starts[rows]
+    for place in range(1, PREFIX.size):
+        ids = ids << 8 | buffer[first + place]
+    return FramedRows(rows, ids, others)
+
+
+def distinct(ids: Longs) -> list[int]:
+    """Nearly always one: then nothing is sorted."""
+    if len(ids) and (ids == ids[0]).all():
+        return [int(ids[0])]
+    return [int(each) for each in np.unique(ids)]
 
 
 class RegisteredAvro:
@@ -120,8 +133,8 @@ class RegisteredAvro:
             self._use(guid, with_value, programs, reasons)
         framed = framed_rows(buffer, starts, lengths, np.flatnonzero(by_prefix))
         reasons.update(dict.fromkeys(framed.others.tolist(), _NO_ID))
-        for schema_id in np.unique(framed.ids):
-            self._use(int(schema_id), framed.rows[framed.ids == schema_id], programs, reasons)
+        for schema_id in distinct(framed.ids):
+            self._use(schema_id, framed.rows[framed.ids == schema_id], programs, reasons)
         array, malformed = columns.decode(buffer, bodies, starts + np.maximum(lengths, 0), programs)
         for row, reason in malformed.items():
             reasons[row] = Reason(UNREADABLE, f"{_named(row, framed, guids)}: {reason}")

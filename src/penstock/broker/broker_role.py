@@ -16,6 +16,7 @@ from penstock.broker.apis.fetch_follower_plain import PlainFollowerFetch
 from penstock.broker.apis.fetch_plain import PlainFetch
 from penstock.broker.apis.produce_plain import PlainProduce
 from penstock.broker.apis.produce_run import ProduceRun
+from penstock.broker.apis.schema_validation import SchemaValidation
 from penstock.broker.coordinators.coordinators import Coordinators
 from penstock.broker.coordinators.internal_topics import internal_topic
 from penstock.broker.metadata.brokers import Brokers
@@ -152,6 +153,7 @@ class BrokerRole:
             wakeups=self._wakeups,
             handover=self.handover,
             verification=self.coordinators.verification,
+            schemas=SchemaValidation(self._settings.static),
             lifecycle=self.lifecycle,
         )
 

@@ -40,6 +40,7 @@ from penstock.settings.sasl import (
     node_login,
     warnings_of,
 )
+from penstock.settings.schema_validation import SchemaValidationSettings
 from penstock.settings.tls import TlsSettings, is_of_listener_tls
 from penstock.settings.topic import TOPIC_SETTINGS, TopicSettings
 from penstock.settings.transactions import TransactionSettings
@@ -61,6 +62,7 @@ class NodeSettings(
     TlsSettings,
     ObservabilitySettings,
     ProviderSettings,
+    SchemaValidationSettings,
 ):
     """All settings of a node; a component takes the base class with the settings it needs."""
 

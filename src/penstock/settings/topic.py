@@ -69,6 +69,15 @@ class TopicSettings:
         between(-131072, 22),
         synonyms=["compression.zstd.level"],
     )
+    confluent_key_schema_validation: bool = boolean(
+        False,
+        "Whether a produced key must carry the id of a schema of the subject TOPIC-key; see "
+        "confluent.schema.registry.url of the broker. A setting of Confluent's.",
+    )
+    confluent_value_schema_validation: bool = boolean(
+        False,
+        "Whether a produced value must carry the id of a schema of the subject TOPIC-value. A setting of Confluent's.",
+    )
     delete_retention_ms: int = long(
         _DAY_MS,
         "How long a compacted topic keeps tombstones and transaction markers after their first cleaning, so that a "
@@ -264,6 +273,10 @@ class TopicSettings:
         if self.internal_segment_bytes and self.segment_bytes != self.internal_segment_bytes:
             return dataclasses.replace(self, segment_bytes=self.internal_segment_bytes)
         return self
+
+    @property
+    def checks_schemas(self) -> bool:
+        return self.confluent_value_schema_validation or self.confluent_key_schema_validation
 
     def value_of(self, name: str) -> Any:
         """The value of a setting by its Kafka name."""

@@ -174,7 +174,10 @@ class Produce:
         if header.is_transactional and self._message.transactional_id is None:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         self._check_replicas(replica, header)
-        checked = validate_produce(batch, header, replica.log.settings, self._now_ms, api_version=self._request.version)
+        settings = replica.log.settings
+        checked = validate_produce(batch, header, settings, self._now_ms, api_version=self._request.version)
+        if settings.checks_schemas:
+            checked = None  # that needs the records, too, and perhaps the registry
         verification = None
         if header.is_transactional:
             verification = self._begin_verification(replica, header)
@@ -296,15 +299,20 @@ class Produce:
         answer: PartitionProduceResponse,
         verification: Verification | None,
     ) -> None:
-        """Decode and rewrite the records on a thread, then append the result."""
+        """Decode, check and rewrite the records on a thread, then append the result."""
         self._pending[id(answer)] = answer
         self._rewriting += 1
         services = self._services
         settings = replica.log.settings
         limit = self._request.connection.listener.request_bytes_max
-        future = services.loop.run_in_executor(
-            None, lambda: rewrite_produced(batch, header, settings, self._now_ms, max_size=limit)
-        )
+        topic = replica.topic_partition.topic
+
+        def rewrite() -> bytearray:
+            if settings.checks_schemas:
+                services.schemas.check(topic, batch, header, settings, max_size=limit)
+            return rewrite_produced(batch, header, settings, self._now_ms, max_size=limit)
+
+        future = services.loop.run_in_executor(None, rewrite)
 
         def done(future: asyncio.Future[bytearray]) -> None:
             self._rewriting -= 1

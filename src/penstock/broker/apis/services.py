@@ -1,4 +1,4 @@
-"""The services of the API handlers: each family of APIs gets only the parts of the node that it uses, at most eight."""
+"""The services of the API handlers: each family of APIs gets only the parts of the node that it uses, at most nine."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from penstock.broker.apis.schema_validation import SchemaValidation
 from penstock.broker.coordinators.coordinators import Coordinators
 from penstock.broker.coordinators.verification import TransactionVerification
 from penstock.broker.metadata.departed import DepartedBrokers
@@ -41,6 +42,7 @@ class ProduceServices:
     wakeups: Wakeups
     handover: Handover
     verification: TransactionVerification
+    schemas: SchemaValidation
     lifecycle: BrokerLifecycle
 
 

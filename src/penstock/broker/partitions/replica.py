@@ -345,8 +345,12 @@ class Replica:
             self._flusher.request(self)
 
     def _note_plainness(self) -> None:
-        # With LogAppendTime the broker rewrites the timestamps.
-        self.appends_plainly = self.leader is not None and self.log.settings.message_timestamp_type == "CreateTime"
+        settings = self.log.settings
+        self.appends_plainly = (
+            self.leader is not None
+            and settings.message_timestamp_type == "CreateTime"  # otherwise the broker rewrites the timestamps
+            and not settings.checks_schemas
+        )
 
     # -- copying from a leader --------------------------------------------------------------------------------------
 

@@ -115,15 +115,15 @@ def read_json(reader: Reader, values: Any) -> Any:
     import pyarrow as pa
 
     from penstock.arrow.decoding import gathered
-    from penstock.arrow.registry import Reason, framed_rows
+    from penstock.arrow.registry import Reason, distinct, framed_rows
     from penstock.records.columnar import SpanColumn
 
     buffer, column = _spans(values)
     starts, lengths = column.starts.astype(np.int64), column.lengths.astype(np.int64)
     framed = framed_rows(buffer, starts, lengths, np.flatnonzero(lengths >= 0))
     reasons = dict.fromkeys(framed.others.tolist(), Reason(NO_ID, "no schema id: a value starts with a zero byte"))
-    for schema_id in np.unique(framed.ids):
-        problem = _problem_of_id(reader.address, int(schema_id))
+    for schema_id in distinct(framed.ids):
+        problem = _problem_of_id(reader.address, schema_id)
         if problem:
             rows = framed.rows[framed.ids == schema_id]
             reasons.update(dict.fromkeys(rows.tolist(), Reason(UNKNOWN_ID, problem)))
