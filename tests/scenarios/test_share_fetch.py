@@ -20,11 +20,18 @@ from penstock.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from penstock.protocol.messages.read_share_group_state_summary import (
+    Partition as SummaryPartition,
+)
+from penstock.protocol.messages.read_share_group_state_summary import (
+    ReadShareGroupStateSummaryRequest,
+    ReadStateSummaryData,
+)
 from penstock.shares.states import AcknowledgeType
 from penstock.testing.nodes import RunningNode, start_node
 from share_member import Member, acquired, initialize
 from waiting import wait_until
-from wire import Wire, batch, create_topic, end_offset, produce, records, values
+from wire import Wire, batch, create_topic, end_offset, produce, read_all, records, values
 
 GROUP_RESOURCE = 32
 SET = 0
@@ -73,6 +80,9 @@ class Queue:
             wire.close()
 
     def set(self, **configs: str) -> None:
+        self.configure({"share." + name.replace("_", "."): value for name, value in configs.items()})
+
+    def configure(self, configs: dict[str, str]) -> None:
         response = self.wire.ask(
             IncrementalAlterConfigsRequest(
                 resources=[
@@ -80,7 +90,7 @@ class Queue:
                         resource_type=GROUP_RESOURCE,
                         resource_name=self.group,
                         configs=[
-                            AlterableConfig(name="share." + name.replace("_", "."), config_operation=SET, value=value)
+                            AlterableConfig(name=name, config_operation=SET, value=value)
                             for name, value in configs.items()
                         ],
                     )
@@ -278,3 +288,54 @@ def test_deleted_records_and_topics(queue: Queue) -> None:
     ada.send(max_wait_ms=20_000)
     queue.wire.ask(DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=queue.topic_id)], timeout_ms=10_000))
     assert ada.receive()[0].error_code in (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+def test_records_that_nobody_can_process_go_to_the_dead_letter_queue(queue: Queue) -> None:
+    letters = f"dlq.{queue.topic}"
+    create_topic(queue.wire, letters, configs={"errors.deadletterqueue.group.enable": "true"})
+    queue.set(delivery_count_limit="2")
+    queue.configure({"errors.deadletterqueue.topic.name": letters, "errors.deadletterqueue.copy.record.enable": "true"})
+    queue.produce("fine", "rejected", "too often")
+    ada = queue.member()
+    assert ada.acquire(max_wait_ms=10_000) == [(0, 2, 1)]
+    assert ada.acknowledge([(0, 2, [ACCEPT, REJECT, RELEASE])]) is ErrorCode.NONE
+    assert ada.acquire(max_wait_ms=10_000) == [(2, 2, 2)]
+    assert ada.acknowledge([(2, 2, RELEASE)]) is ErrorCode.NONE
+    wait_until(lambda: end_offset(queue.wire, letters) == 2)
+    copies = read_all(queue.wire, letters)
+    assert [(copy.value, dict(copy.headers)) for copy in copies] == [
+        (
+            value,
+            {
+                "__dlq.errors.topic": queue.topic.encode(),
+                "__dlq.errors.partition": b"0",
+                "__dlq.errors.offset": offset,
+                "__dlq.errors.group": queue.group.encode(),
+                "__dlq.errors.delivery.count": count,
+                "__dlq.errors.message": message,
+            },
+        )
+        for value, offset, count, message in [
+            (b"rejected", b"1", b"1", b"Offset rejected by client."),
+            (b"too often", b"2", b"2", b"Offset delivery count exceeded the threshold."),
+        ]
+    ]
+    wait_until(lambda: start_offset(queue) == 3)
+
+
+def start_offset(queue: Queue) -> int:
+    """The persisted one. It moves with the next write, so there is one."""
+    queue.produce("next")
+    ada = queue.member()
+    for first, last, _ in ada.acquire(max_wait_ms=10_000):
+        ada.acknowledge([(first, last, RELEASE)])
+    ada.leave()
+    ada.wire.close()
+    request = ReadShareGroupStateSummaryRequest(
+        group_id=queue.group,
+        topics=[
+            ReadStateSummaryData(topic_id=queue.topic_id, partitions=[SummaryPartition(partition=0, leader_epoch=-1)])
+        ],
+    )
+    (topic,) = queue.wire.ask(request).results
+    return int(topic.partitions[0].start_offset)

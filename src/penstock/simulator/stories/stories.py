@@ -36,7 +36,9 @@ STORIES = {
             replication_story.play,
             replication_story.CRITICAL,
         ),
-        Story("shares", "a share group's partition and its coordinator, pure", share_story.EVENTS, share_story.play, {}),
+        Story(
+            "shares", "a share group's partition and its coordinator, pure", share_story.EVENTS, share_story.play, {}
+        ),
         Story(
             "node", "one node and its disk, real broker code", node_story.EVENTS, node_story.play, node_story.CRITICAL
         ),
