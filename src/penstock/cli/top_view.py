@@ -238,7 +238,7 @@ class Looker:
         return found
 
     def _groups(self) -> dict[str, GroupLook]:
-        names = [group.group_id for group in self._admin.groups.list()][:GROUPS_MAX]
+        names = [group.group_id for group in self._admin.groups.list(types=("classic", "consumer"))][:GROUPS_MAX]
         found = {}
         for group in self._admin.groups.describe(names) if names else ():
             lags = self._admin.groups.lag(group.group_id)
