@@ -313,7 +313,17 @@ class SharePartitionMachine(RuleBasedStateMachine):
     def persist(self, succeeds: bool) -> None:
         number, write = self.writes.pop(0)
         mine = {offset: known for offset, known in self.model.items() if known.write == number}
-        if succeeds or write.transition is None:
+        if not succeeds and write.transition is None:
+            # What holds anyway is told again, as far as it is still true.
+            again = {
+                offset: self.model[offset]
+                for batch in write.batches
+                for offset in range(max(batch.first, self.start), batch.last + 1)
+                if (known := self.model.get(offset)) is not None
+                and (known.state, known.count, known.write) == (batch.state, batch.delivery_count, 0)
+            }
+            self.take(self.partition.failed(write, self.now), again, at_once=True)
+        elif succeeds:
             self.partition.committed(write)
             for offset, known in mine.items():
                 self.model[offset] = Known(known.state, known.count)
@@ -323,7 +333,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
                 self.model[offset] = replace(known, state=RecordState.ACQUIRED, write=0)
             self.take(self.partition.failed(write, self.now), self.expired(), at_once=True)
             self.advance()
-        for letter in write.dead_letters:
+        for letter in write.dead_letters if succeeds else ():
             offsets = range(letter.first, letter.last + 1)
             archived = {
                 offset: replace(self.model[offset], state=RecordState.ARCHIVED, owner="")

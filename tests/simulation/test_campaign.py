@@ -18,6 +18,7 @@ from penstock.simulator.story import quietly, replay_command
 # Of each story: how many seeds make a slice, and how many slices are always run.
 SLICES = {
     "raft": (25, 2),
+    "shares": (3, 1),
     "node": (2, 2),
     "metadata": (3, 2),
     "alarms": (2, 2),

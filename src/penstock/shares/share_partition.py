@@ -231,18 +231,27 @@ class SharePartition:
     # -- persisting ---------------------------------------------------------------------------------------------------
 
     def committed(self, write: Write) -> None:
-        """The write is persisted."""
+        """The write is persisted; its dead letters can be copied."""
         if write.transition is not None:
             for run in self._changed_by(write.transition):
                 self._in_flight.settle(run)
             self._in_flight.advance()
 
     def failed(self, write: Write, now_ms: int) -> Write | None:
-        """The write could not be persisted: its records are acquired as before, or released if their lock has ended."""
-        if write.transition is None:
-            return None
-        self._undo(write.transition)
-        return self.expire(now_ms)
+        """The write could not be persisted. Returns another one that is due now.
+
+        Records that were acknowledged are acquired as before, or released if their lock has ended. What holds anyway
+        is told again, so that a later leader knows the delivery counts.
+        """
+        if write.transition is not None:
+            self._undo(write.transition)
+            return self.expire(now_ms)
+        changes = _Changes(self._in_flight, self._settings(), at_once=True)
+        for first, last, state, delivery_count in write.batches:
+            for run in self._in_flight.overlapping(first, last):
+                if (run.state, run.delivery_count, run.transition) == (state, delivery_count, None):
+                    changes.to(run, state, Reason.DELIVERY_COUNT)
+        return changes.write()
 
     def _undo(self, transition: Transition) -> None:
         for run in self._changed_by(transition):

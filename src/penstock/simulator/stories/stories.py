@@ -13,6 +13,7 @@ from penstock.simulator.stories import (
     metadata_story,
     node_story,
     replication_story,
+    share_story,
     suspend_story,
 )
 from penstock.simulator.story import Story
@@ -34,6 +35,9 @@ STORIES = {
             replication_story.EVENTS,
             replication_story.play,
             replication_story.CRITICAL,
+        ),
+        Story(
+            "shares", "a share group's partition and its coordinator, pure", share_story.EVENTS, share_story.play, {}
         ),
         Story(
             "node", "one node and its disk, real broker code", node_story.EVENTS, node_story.play, node_story.CRITICAL
