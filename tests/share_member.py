@@ -43,27 +43,29 @@ _numbers = itertools.count(1)
 
 def initialize(wire: Wire, group: str, topic_id: bytes, *partitions: int, start_offset: int = 0) -> None:
     """What the group coordinator does before it assigns a partition."""
-    request = InitializeShareGroupStateRequest(
-        group_id=group,
-        topics=[
-            InitializeStateData(
-                topic_id=topic_id,
-                partitions=[
-                    Partition(partition=each, state_epoch=1, start_offset=start_offset) for each in partitions or (0,)
-                ],
-            )
-        ],
-    )
+    for partition in partitions or (0,):
+        request = InitializeShareGroupStateRequest(
+            group_id=group,
+            topics=[
+                InitializeStateData(
+                    topic_id=topic_id,
+                    partitions=[Partition(partition=partition, state_epoch=1, start_offset=start_offset)],
+                )
+            ],
+        )
+        key = str(SharePartitionKey(group, topic_id, partition))
+        wait_until(lambda key=key, request=request: _ask_coordinator(wire, key, request))  # type: ignore[misc]
 
-    keys = [str(SharePartitionKey(group, topic_id, each)) for each in partitions or (0,)]
 
-    def is_initialized() -> bool:
-        # The first one makes the topic of the share coordinators.
-        wire.ask(FindCoordinatorRequest(key_type=SHARE, coordinator_keys=keys))
-        (topic,) = wire.ask(request).results
-        return all(result.error_code == ErrorCode.NONE for result in topic.partitions)
-
-    wait_until(is_initialized)
+def _ask_coordinator(wire: Wire, key: str, request: InitializeShareGroupStateRequest) -> bool:
+    """The first question makes the topic of the share coordinators."""
+    (found,) = wire.ask(FindCoordinatorRequest(key_type=SHARE, coordinator_keys=[key])).coordinators
+    if found.error_code:
+        return False
+    with Wire((found.host, found.port)) as coordinator:
+        (topic,) = coordinator.ask(request).results
+        (result,) = topic.partitions
+        return bool(result.error_code == ErrorCode.NONE)
 
 
 def kinds(types: AcknowledgeType | Sequence[AcknowledgeType]) -> list[int]:

@@ -1,4 +1,5 @@
-"""Kafka's own commands for groups and transactions: kafka-consumer-groups, kafka-transactions, kafka-console-consumer.
+"""Kafka's own commands for groups and transactions: kafka-consumer-groups, kafka-share-groups, kafka-transactions,
+kafka-console-consumer.
 
 All are run in one Java process, after one another. The last reads the internal topics, too: their records are Kafka's.
 """
@@ -7,7 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 
@@ -16,10 +17,12 @@ import pytest
 from clients.drivers.java import JavaClient, class_path
 from clients.drivers.process import ProcessMember, to_text
 from clients.live_group import PARTITIONS, PROPERTIES, Group
+from penstock import Admin, Producer, ShareConsumer
 from penstock.testing.nodes import RunningNode, start_node
 from waiting import wait_until
 
 GROUPS = "consumer.group.ConsumerGroupCommand"
+SHARE_GROUPS = "consumer.group.ShareGroupCommand"
 TRANSACTIONS = "TransactionsCommand"
 CONSOLE = "consumer.ConsoleConsumer"
 SETTINGS = {"group.protocol": "classic", "client.id": "me", "session.timeout.ms": "6000"}
@@ -183,3 +186,33 @@ def test_transactions(tools: Tools) -> None:
     mine = [each["value"]["data"] for each in records if each["key"]["data"]["transactionalId"] == name]
     assert {each["producerId"] for each in mine} == {int(producer["ProducerId"])}
     assert mine[0]["transactionStatus"] == 0  # empty
+
+
+def test_share_groups(tools: Tools, unique_topic: Callable[[str], str]) -> None:
+    """kafka-share-groups on a group whose workers are our own."""
+    topic, group = unique_topic("jobs"), unique_topic("workers")
+    bootstrap = tools.node.bootstrap
+    with Admin(bootstrap) as admin:
+        admin.topics.create(topic, partitions=2)
+    with Producer(bootstrap) as producer:
+        for number in range(10):
+            producer.send(topic, b"%d" % number)
+    about = ("--group", group)
+    with ShareConsumer(bootstrap, topic, group=group) as consumer:
+        wait_until(
+            lambda: (
+                consumer.poll(0.1) is None
+                and {"GROUP": group, "STATE": "Stable"} in tools.rows(SHARE_GROUPS, "--list", "--state")
+            )
+        )
+        (member,) = tools.rows(SHARE_GROUPS, "--describe", *about, "--members")
+        assert (member["CLIENT-ID"], member["ASSIGNMENT"]) == ("penstock", f"{topic}:0,1")
+    moved = tools.rows(SHARE_GROUPS, "--reset-offsets", *about, "--topic", topic, "--to-earliest", "--execute")
+    assert [row["NEW-OFFSET"] for row in moved] == ["0", "0"]
+    assert sum(int(row["LAG"]) for row in tools.rows(SHARE_GROUPS, "--describe", *about)) == 10
+    with ShareConsumer(bootstrap, topic, group=group) as consumer:
+        assert len(list(consumer.records(idle=2))) == 10
+    assert {row["LAG"] for row in tools.rows(SHARE_GROUPS, "--describe", *about)} == {"0"}
+    assert "Successful" in tools.run(SHARE_GROUPS, "--delete-offsets", *about, "--topic", topic)
+    assert "was successful" in tools.run(SHARE_GROUPS, "--delete", *about)
+    assert group not in tools.run(SHARE_GROUPS, "--list")

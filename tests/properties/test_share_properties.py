@@ -110,7 +110,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
             case _:
                 return self.released(count)
 
-    def take(self, write: Write | None, expected: dict[int, Known], *, at_once: bool, has_letters: bool = True) -> None:
+    def take(self, write: Write | None, expected: dict[int, Known], *, at_once: bool) -> None:
         """A write must say exactly what has changed."""
         said = {
             offset: (batch.state, batch.delivery_count)
@@ -128,8 +128,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         assert write.delivery_complete_count == self.completed()
         self.writes.append((self.numbers, write))
         lettered = {offset for letter in write.dead_letters for offset in range(letter.first, letter.last + 1)}
-        archiving = {offset for offset, known in expected.items() if known.state is RecordState.ARCHIVING}
-        assert lettered == (archiving if has_letters else set())
+        assert lettered == {offset for offset, known in expected.items() if known.state is RecordState.ARCHIVING}
 
     def completed(self) -> int:
         return sum(known.state in FINAL for offset, known in self.model.items() if offset >= self.start)
@@ -323,7 +322,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
                 if (known := self.model.get(offset)) is not None
                 and (known.state, known.count, known.write) == (batch.state, batch.delivery_count, 0)
             }
-            self.take(self.partition.failed(write, self.now), again, at_once=True, has_letters=False)
+            self.take(self.partition.failed(write, self.now), again, at_once=True)
         elif succeeds:
             self.partition.committed(write)
             for offset, known in mine.items():
@@ -334,7 +333,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
                 self.model[offset] = replace(known, state=RecordState.ACQUIRED, write=0)
             self.take(self.partition.failed(write, self.now), self.expired(), at_once=True)
             self.advance()
-        for letter in write.dead_letters:
+        for letter in write.dead_letters if succeeds else ():
             offsets = range(letter.first, letter.last + 1)
             archived = {
                 offset: replace(self.model[offset], state=RecordState.ARCHIVED, owner="")

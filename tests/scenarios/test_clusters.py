@@ -16,10 +16,15 @@ from narrowing import present
 from penstock.client.wire.admin import Admin
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from penstock.shares.states import AcknowledgeType
 from penstock.simulator.requests import records
 from penstock.testing.clusters import RunningCluster, start_cluster
 from penstock.testing.nodes import RunningNode
-from wire import Wire, fetch
+from share_member import Member as ShareMember
+from share_member import acquired
+from share_member import initialize as initialize_share_group
+from waiting import wait_until
+from wire import Wire, fetch, metadata_of
 
 if TYPE_CHECKING:
     from conftest import CommandLine
@@ -291,3 +296,38 @@ def test_a_restarted_cluster_is_the_same(cluster: RunningCluster, unique_topic: 
     cluster.wait_for_isr(topic)
     write(cluster.bootstrap, topic, ["c"])
     assert read(cluster.bootstrap, topic, 3) == ["a", "b", "c"]
+
+
+def test_share_group_survives_its_leader(cluster: RunningCluster, unique_topic: Callable[[str], str]) -> None:
+    name = unique_topic("queue")
+    with Admin(cluster.bootstrap) as admin:
+        admin.topics.create(name, partitions=1, replication_factor=3)
+    write(cluster.bootstrap, name, ["a", "b", "c", "d"])
+    former = cluster.leader_of(name, 0)
+    with Wire(former) as wire, Wire(next(node for node in cluster.brokers if node is not former)) as other:
+        topic_id = metadata_of(wire, name).topic_id
+        initialize_share_group(wire, name, topic_id)
+        misled = ShareMember(other, name, topic_id).fetch(0)[0]
+        assert (misled.error_code, misled.current_leader.leader_id) == (
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            former.node_id,
+        )
+        member = ShareMember(wire, name, topic_id)
+        assert member.acquire(max_wait_ms=30_000) == [(0, 3, 1)]
+        acks = [(0, 0, AcknowledgeType.ACCEPT), (1, 2, AcknowledgeType.RELEASE)]
+        assert member.acknowledge(acks) is ErrorCode.NONE
+        assert member.acquire(max_wait_ms=30_000) == [(1, 2, 2)]
+        former.kill()
+    wait_until(lambda: cluster.leader_of(name, 0) is not former)
+    with Wire(cluster.leader_of(name, 0)) as wire:
+        member = ShareMember(wire, name, topic_id)
+        found: list[tuple[int, int, int]] = []
+        wait_until(lambda: bool(found) or bool(found.extend(_acquire_leniently(member)) or found))
+        assert found == [(1, 2, 2), (3, 3, 1)]
+
+
+def _acquire_leniently(member: ShareMember) -> list[tuple[int, int, int]]:
+    """The share coordinator may have died, too."""
+    member.epoch = 0
+    result = member.fetch(0, max_wait_ms=5000).get(0)
+    return [] if result is None or result.error_code else acquired(result)

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 
 import pytest
+from confluent_kafka import Producer
 
 from penstock.model.errors import ErrorCode
+from penstock.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from penstock.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from penstock.protocol.messages.read_share_group_state_summary import (
+    Partition as SummaryPartition,
+)
+from penstock.protocol.messages.read_share_group_state_summary import (
+    ReadShareGroupStateSummaryRequest,
+    ReadStateSummaryData,
+)
 from penstock.shares.states import AcknowledgeType
 from penstock.testing.nodes import RunningNode, start_node
 from share_member import Member, acquired, initialize
 from waiting import wait_until
-from wire import Wire, batch, create_topic, produce, values
+from wire import Wire, batch, create_topic, end_offset, produce, read_all, records, values
 
 GROUP_RESOURCE = 32
 SET = 0
@@ -65,6 +80,9 @@ class Queue:
             wire.close()
 
     def set(self, **configs: str) -> None:
+        self.configure({"share." + name.replace("_", "."): value for name, value in configs.items()})
+
+    def configure(self, configs: dict[str, str]) -> None:
         response = self.wire.ask(
             IncrementalAlterConfigsRequest(
                 resources=[
@@ -72,7 +90,7 @@ class Queue:
                         resource_type=GROUP_RESOURCE,
                         resource_name=self.group,
                         configs=[
-                            AlterableConfig(name="share." + name.replace("_", "."), config_operation=SET, value=value)
+                            AlterableConfig(name=name, config_operation=SET, value=value)
                             for name, value in configs.items()
                         ],
                     )
@@ -211,3 +229,113 @@ def test_state_survives_a_restart(queue: Queue, node: RunningNode) -> None:
     node.start()
     ben = queue.member()
     assert ben.acquire(max_wait_ms=20_000) == [(0, 0, 1), (2, 2, 2), (3, 3, 1)]
+
+
+def test_records_of_aborted_transactions_are_not_delivered(queue: Queue) -> None:
+    queue.set(isolation_level="read_committed")
+    producer = Producer({"bootstrap.servers": queue.node.bootstrap, "transactional.id": queue.topic})
+    producer.init_transactions()
+    for ends in (producer.abort_transaction, producer.commit_transaction, producer.abort_transaction):
+        producer.begin_transaction()
+        producer.produce(queue.topic, ends.__name__, partition=0)
+        producer.flush()
+        ends()
+    ada = queue.member()
+    seen: list[bytes | None] = []
+
+    def has_read_all() -> bool:
+        for result in ada.fetch(*(() if ada.epoch else (0,)), max_wait_ms=1000).values():
+            offsets = {each for first, last, _ in acquired(result) for each in range(first, last + 1)}
+            seen.extend(
+                record.value
+                for record in records(result.records)
+                if record.offset in offsets and record.value not in (b"", None)
+            )
+            ada.acknowledge([(first, last, ACCEPT) for first, last, _ in acquired(result)])
+        return end_offset(queue.wire, queue.topic) == 6 and bool(seen)
+
+    wait_until(has_read_all)
+    assert [value for value in seen if value and b"transaction" in value] == [b"commit_transaction"]
+
+
+def test_records_that_left_the_page_cache(queue: Queue) -> None:
+    text = "x" * 100_000
+    for number in range(60):
+        queue.produce(f"{number}{text}")
+    path = os.path.join(queue.node.partition_directory(queue.topic), "00000000000000000000.log")
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    ada, ben = queue.member(), queue.member()
+    first, second = (member.acquire(max_wait_ms=10_000, max_records=1, min_bytes=1) for member in (ada, ben))
+    assert (first, second) == ([(0, 0, 1)], [(1, 1, 1)])
+
+
+def test_deleted_records_and_topics(queue: Queue) -> None:
+    queue.produce("a", "b", "c")
+    queue.produce("d")
+    ada = queue.member()
+    assert ada.acquire(max_wait_ms=10_000, max_records=1) == [(0, 2, 1)]
+    request = DeleteRecordsRequest(
+        topics=[DeleteRecordsTopic(name=queue.topic, partitions=[DeleteRecordsPartition(partition_index=0, offset=2)])],
+        timeout_ms=10_000,
+    )
+    (topic,) = queue.wire.ask(request).topics
+    assert topic.partitions[0].error_code == ErrorCode.NONE
+    assert ada.acknowledge([(0, 2, RELEASE)]) is ErrorCode.NONE
+    assert ada.acquire(max_wait_ms=10_000, max_records=1) == [(2, 2, 2)]
+    ada.acquire(max_wait_ms=10_000)
+    ada.send(max_wait_ms=20_000)
+    queue.wire.ask(DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=queue.topic_id)], timeout_ms=10_000))
+    assert ada.receive()[0].error_code in (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+def test_records_that_nobody_can_process_go_to_the_dead_letter_queue(queue: Queue) -> None:
+    letters = f"dlq.{queue.topic}"
+    create_topic(queue.wire, letters, configs={"errors.deadletterqueue.group.enable": "true"})
+    queue.set(delivery_count_limit="2")
+    queue.configure({"errors.deadletterqueue.topic.name": letters, "errors.deadletterqueue.copy.record.enable": "true"})
+    queue.produce("fine", "rejected", "too often")
+    ada = queue.member()
+    assert ada.acquire(max_wait_ms=10_000) == [(0, 2, 1)]
+    assert ada.acknowledge([(0, 2, [ACCEPT, REJECT, RELEASE])]) is ErrorCode.NONE
+    assert ada.acquire(max_wait_ms=10_000) == [(2, 2, 2)]
+    assert ada.acknowledge([(2, 2, RELEASE)]) is ErrorCode.NONE
+    wait_until(lambda: end_offset(queue.wire, letters) == 2)
+    copies = read_all(queue.wire, letters)
+    assert [(copy.value, dict(copy.headers)) for copy in copies] == [
+        (
+            value,
+            {
+                "__dlq.errors.topic": queue.topic.encode(),
+                "__dlq.errors.partition": b"0",
+                "__dlq.errors.offset": offset,
+                "__dlq.errors.group": queue.group.encode(),
+                "__dlq.errors.delivery.count": count,
+                "__dlq.errors.message": message,
+            },
+        )
+        for value, offset, count, message in [
+            (b"rejected", b"1", b"1", b"Offset rejected by client."),
+            (b"too often", b"2", b"2", b"Offset delivery count exceeded the threshold."),
+        ]
+    ]
+    wait_until(lambda: start_offset(queue) == 3)
+
+
+def start_offset(queue: Queue) -> int:
+    """The persisted one. It moves with the next write, so there is one."""
+    queue.produce("next")
+    ada = queue.member()
+    for first, last, _ in ada.acquire(max_wait_ms=10_000):
+        ada.acknowledge([(first, last, RELEASE)])
+    ada.leave()
+    ada.wire.close()
+    request = ReadShareGroupStateSummaryRequest(
+        group_id=queue.group,
+        topics=[
+            ReadStateSummaryData(topic_id=queue.topic_id, partitions=[SummaryPartition(partition=0, leader_epoch=-1)])
+        ],
+    )
+    (topic,) = queue.wire.ask(request).results
+    return int(topic.partitions[0].start_offset)

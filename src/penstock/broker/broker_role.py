@@ -48,6 +48,7 @@ from penstock.broker.partitions.replicas import Replicas
 from penstock.broker.partitions.replication import Replication
 from penstock.broker.partitions.searches import Searches
 from penstock.broker.partitions.wakeups import Wakeups
+from penstock.broker.shares.dead_letter_queue import DeadLetterQueue
 from penstock.broker.shares.share_partitions import SharePartitions
 from penstock.broker.storage.assignment import Assignment
 from penstock.broker.storage.directory_assignments import DirectoryAssignments
@@ -117,9 +118,7 @@ class BrokerRole:
         producer_ids = ProducerIds(registration, controller)
         self._topic_creation = TopicCreation(controller, quorum)
         self.coordinators = self._new_coordinators(hints, producer_ids)
-        self.shares = SharePartitions(
-            self.coordinators.share_states, settings=settings, metadata=quorum, loop=loop, clock=clock
-        )
+        self.shares = self._new_shares()
         self._assignment = self._new_assignment()
         self.handover = self._new_handover(hints, listeners.limits)
         self.for_produce = self._new_produce_services(hints)
@@ -263,6 +262,25 @@ class BrokerRole:
             is_surely_alive=lambda: self.lifecycle.is_surely_alive,
             create_topic=lambda name: self._topic_creation.ask([internal_topic(name, self._settings.now)]),
             delete_before=self.storage.delete_before,
+        )
+
+    def _new_shares(self) -> SharePartitions:
+        loop, clock = self._environment.loop, self._environment.clock
+        dead_letters = DeadLetterQueue(
+            settings=self._settings,
+            metadata=self._quorum,
+            loop=loop,
+            clock=clock,
+            brokers=self._brokers,
+            topic_creation=self._topic_creation,
+        )
+        return SharePartitions(
+            self.coordinators.share_states,
+            settings=self._settings,
+            metadata=self._quorum,
+            loop=loop,
+            clock=clock,
+            dead_letters=dead_letters,
         )
 
     def _new_assignment(self) -> Assignment:

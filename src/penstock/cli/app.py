@@ -27,6 +27,7 @@ from penstock.cli import (
     registry,
     schemas,
     server,
+    share_groups,
     spark,
     tokens,
     top,
@@ -79,6 +80,7 @@ def application() -> Any:
     app.command("produce", rich_help_panel="Use")(produce.produce)
     app.command("consume", rich_help_panel="Use")(consume.consume)
     app.add_typer(groups.app, name="groups", rich_help_panel="Use")
+    app.add_typer(share_groups.app, name="share-groups", rich_help_panel="Use")
     app.add_typer(transactions.app, name="transactions", rich_help_panel="Use")
     app.add_typer(acls.app, name="acls", rich_help_panel="Use")
     app.add_typer(users.app, name="users", rich_help_panel="Use")

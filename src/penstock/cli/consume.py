@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli.arguments import connect
+from penstock.cli.consume_share import consume_share
 from penstock.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, Json, fail, patiently
 from penstock.cli.reading import GroupReading, Reading, Span
 from penstock.cli.records import LibrdkafkaPairs, formatter, librdkafka_settings
@@ -62,6 +63,9 @@ def consume(
         str | None,
         typer.Option(metavar="PROTOCOL", help="With --group: classic or consumer (KIP-848).", show_default="classic"),
     ] = None,
+    share: Annotated[
+        bool, typer.Option("--share", help="With --group: take records as from a queue, in a share group.")
+    ] = False,
     progress: Annotated[bool, typer.Option("--progress", help="Print counts and rates to stderr.")] = False,
     properties: LibrdkafkaPairs = None,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -73,6 +77,10 @@ def consume(
     them. Printed records are committed, and the next instance continues after them. --from-beginning then applies only
     to partitions in which the group has committed nothing.
 
+    With [bold]--share[/bold], the group is a share group: any number of instances take records from the same partition,
+    and a record that is printed is done. A new share group starts at the end of the topic; `penstock share-groups
+    reset-offsets` moves it.
+
     A template for [bold]--format[/bold] may contain %v value, %k key, %h headers, %t topic, %p partition, %o offset,
     %T timestamp, and \\n \\t.
 
@@ -82,6 +90,7 @@ def consume(
         penstock consume orders --offset -10 --format '%p:%o %k %v'
         penstock consume orders -n 1 --json | jq .headers
         penstock consume orders --group billing --from-beginning
+        penstock consume jobs --group workers --share
     """
     if from_beginning and offset not in (None, "earliest"):
         fail("--from-beginning and --offset contradict each other")
@@ -89,6 +98,16 @@ def consume(
     if key_separator is not None:
         template = "%k" + key_separator.replace("%", "%%") + "%v"
     render = formatter(template)
+    if share:
+        if not group:
+            fail("--share needs the name of a share group: give --group")
+        if from_beginning or offset or partition or exit_at_end or group_protocol or read_committed or properties:
+            fail(
+                "--share goes with --group, --max-messages, --timeout and --format: where a share group reads is set "
+                "by penstock share-groups reset-offsets, and how by the settings of the group"
+            )
+        consume_share(bootstrap_server, topic, group, render, max_messages=max_messages, timeout=timeout)
+        return
     start = _starting_point("earliest" if from_beginning else offset or "latest")
     settings: dict[str, Any] = {
         "enable.partition.eof": True,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 app = command_group("Show the progress of consumer groups, reset and delete them.")
 
 _STATES = ("Empty", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "Stable", "Dead")
-_TYPES = ("classic", "consumer")
+_TYPES = ("classic", "consumer", "share")
 
 Names = Annotated[list[str], typer.Argument(metavar="GROUP...", show_default=False)]
 
@@ -40,7 +40,9 @@ def list_groups(
     ] = None,
     type_: Annotated[
         list[str] | None,
-        typer.Option("--type", metavar="TYPE", help="Only groups of this protocol (classic, consumer); repeatable."),
+        typer.Option(
+            "--type", metavar="TYPE", help="Only groups of this protocol (classic, consumer, share); repeatable."
+        ),
     ] = None,
     names_only: Annotated[bool, typer.Option("--names", help="Print only the names, one per line.")] = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -92,7 +94,7 @@ def describe(
     """
     _check_names(names or ())
     with connect(bootstrap_server) as admin:
-        wanted = names or [group.group_id for group in admin.groups.list()]
+        wanted = names or [group.group_id for group in admin.groups.list(types=("classic", "consumer"))]
         described = [(group, admin.groups.lag(group.group_id)) for group in admin.groups.describe(wanted)]
     if json:
         print_json([_as_json(group, lags) for group, lags in described])

@@ -13,7 +13,7 @@ METADATA_VERSION: Final = "metadata.version"
 KRAFT_VERSION: Final = "kraft.version"
 ELIGIBLE_LEADER_REPLICAS_VERSION: Final = "eligible.leader.replicas.version"
 GROUP_VERSION: Final = "group.version"
-# Level 1 has share groups. Level 2 adds their dead letters (KIP-1191), which are not supported.
+# Level 1 has share groups. Level 2 adds their dead letters (KIP-1191).
 SHARE_VERSION: Final = "share.version"
 TRANSACTION_VERSION: Final = "transaction.version"
 
@@ -45,7 +45,7 @@ SUPPORTED_FEATURES: Final[Mapping[str, Levels]] = {
     GROUP_VERSION: Levels(0, 1),
     KRAFT_VERSION: Levels(0, 1),
     METADATA_VERSION: Levels(METADATA_4_0_IV3, METADATA_4_4_IV2),
-    SHARE_VERSION: Levels(0, 1),
+    SHARE_VERSION: Levels(0, 2),
     TRANSACTION_VERSION: Levels(0, 2),
 }
 
@@ -54,7 +54,7 @@ NEW_CLUSTER_FEATURES: Final[Mapping[str, int]] = {
     METADATA_VERSION: METADATA_4_4_IV2,
     ELIGIBLE_LEADER_REPLICAS_VERSION: 1,
     GROUP_VERSION: 1,
-    SHARE_VERSION: 1,
+    SHARE_VERSION: 2,
     TRANSACTION_VERSION: 2,
 }
 

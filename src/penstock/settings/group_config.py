@@ -96,6 +96,14 @@ class GroupConfig:
     share_renew_acknowledge_enable: bool = boolean(
         True, "Whether members of the share group may extend the lock of a record."
     )
+    errors_deadletterqueue_topic_name: str = string(
+        "",
+        "The topic for records that members of the share group rejected, or that were delivered too often. Empty: they "
+        "are archived without a copy.",
+    )
+    errors_deadletterqueue_copy_record_enable: bool = boolean(
+        False, "Whether the dead letter queue of the share group gets keys, values and headers of the records."
+    )
 
     @classmethod
     def of_broker(cls, broker: GroupSettings) -> GroupConfig:
@@ -152,7 +160,6 @@ _INHERITED: Final = {
 # Kafka's settings for what is not supported, and two about threads.
 _NOT_USED: Final = (
     "streams.",
-    "errors.deadletterqueue.",
     "consumer.assignor.offload.enable",
     "share.assignor.offload.enable",
 )

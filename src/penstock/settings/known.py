@@ -40,7 +40,6 @@ KNOWN_TO_KAFKA: Final = frozenset(_NAMES.split())
 # Prefixes of whole families that are not used.
 KNOWN_PREFIXES: Final = (
     "delegation.token.",
-    "errors.deadletterqueue.",
     "group.streams.",
     "listener.name.",
     "remote.",

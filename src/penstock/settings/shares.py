@@ -12,10 +12,12 @@ from penstock.settings.definition import (
     Value,
     at_least,
     between,
+    boolean,
     distinct,
     integer,
     invalid,
     setting,
+    string,
     strings,
 )
 
@@ -95,6 +97,12 @@ class ShareSettings:
     )
     group_share_max_share_sessions: int = integer(
         2000, "The maximum number of share sessions of a broker.", at_least(1)
+    )
+    errors_deadletterqueue_auto_create_topics_enable: bool = boolean(
+        False, "Whether the dead letter queue of a share group is created if it does not exist."
+    )
+    errors_deadletterqueue_topic_name_prefix: str = string(
+        "dlq.", "What the names of dead letter queues of share groups must begin with. Empty: any name is allowed."
     )
     share_coordinator_state_topic_num_partitions: int = integer(
         50, "Number of partitions of __share_group_state. Do not change it once the topic exists.", at_least(1)

@@ -250,7 +250,7 @@ class SharePartition:
         for first, last, state, delivery_count in write.batches:
             for run in self._in_flight.overlapping(first, last):
                 if (run.state, run.delivery_count, run.transition) == (state, delivery_count, None):
-                    changes.to(run, state)
+                    changes.to(run, state, Reason.DELIVERY_COUNT)
         return changes.write()
 
     def _undo(self, transition: Transition) -> None:

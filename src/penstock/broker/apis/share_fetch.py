@@ -278,7 +278,6 @@ class ShareFetch:
         cold: list[ColdRead],
         future: asyncio.Future[list[tuple[Slice, list[AbortedTransaction]] | KafkaError]],
     ) -> None:
-        self._is_reading = False
         for each in cold:
             each.served.is_read_by_thread = False
         if future.cancelled():

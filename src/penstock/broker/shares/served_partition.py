@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from penstock.broker.partitions.replica import Replica
+from penstock.broker.shares.dead_letter_queue import DeadLetterQueue
 from penstock.broker.shares.group_settings import ShareGroupSettings
 from penstock.broker.shares.persister import UNKNOWN_OFFSET, PersistedState, Persister
 from penstock.io.clock import Clock
@@ -25,7 +26,7 @@ from penstock.model.ownership import owned_by_loop
 from penstock.settings.shares import EARLIEST, LATEST, offset_reset
 from penstock.share_state.key import SharePartitionKey
 from penstock.shares.share_partition import SharePartition
-from penstock.shares.states import Acknowledgement, DeliverySettings, Write
+from penstock.shares.states import Acknowledgement, DeadLetter, DeliverySettings, Write
 
 logger = logging.getLogger("penstock.shares")
 
@@ -47,6 +48,7 @@ class ServedPartition:
         settings: Callable[[], ShareGroupSettings],
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
+        dead_letters: DeadLetterQueue,
         lost: Callable[[ServedPartition], None],
     ) -> None:
         """`lost` is called if the share coordinator knows another leader, or no such group."""
@@ -61,6 +63,7 @@ class ServedPartition:
         self._persister = persister
         self._loop = loop
         self._clock = clock
+        self._dead_letters = dead_letters
         self._lost = lost
         self._waiting: dict[WaitingShareFetch, None] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -126,6 +129,8 @@ class ServedPartition:
 
     def _begin(self, core: SharePartition) -> None:
         self.core = core
+        for letter in core.dead_letters():
+            self._copy(letter)
         self._wake_all()
 
     def _fail(self, failure: KafkaError) -> None:
@@ -181,6 +186,8 @@ class ServedPartition:
             assert core is not None
             if code is ErrorCode.NONE:
                 core.committed(write)
+                for letter in write.dead_letters:
+                    self._copy(letter)
             elif code in _LOST:
                 self._lost(self)
             elif not self._is_dropped:
@@ -191,6 +198,17 @@ class ServedPartition:
             done(code)
 
         self._persister.write(write, persisted)
+
+    def _copy(self, letter: DeadLetter) -> None:
+        """Copy records to the dead letter queue; then they are archived."""
+
+        def copied() -> None:
+            write = None if self.core is None or self._is_dropped else self.core.dead_lettered(letter)
+            if write is not None:
+                self._persist(write, _ignore)
+                self.changed()
+
+        self._dead_letters.copy(self.key.group_id, self.replica, letter, self.settings, copied)
 
     # -- locks --------------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from functools import partial
 from penstock.broker.coordinators.share_states import ShareStates
 from penstock.broker.net.connection import Connection
 from penstock.broker.partitions.replica import Replica
+from penstock.broker.shares.dead_letter_queue import DeadLetterQueue
 from penstock.broker.shares.group_settings import ImageShareSettings
 from penstock.broker.shares.persister import Persister
 from penstock.broker.shares.served_partition import ServedPartition
@@ -35,6 +36,7 @@ class SharePartitions:
         metadata: Metadata,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
+        dead_letters: DeadLetterQueue,
     ) -> None:
         self.sessions = ShareSessions()
         self.settings_of = ImageShareSettings(metadata, settings)
@@ -42,6 +44,7 @@ class SharePartitions:
         self._live = settings
         self._loop = loop
         self._clock = clock
+        self._dead_letters = dead_letters
         self._served: dict[SharePartitionKey, ServedPartition] = {}
         self._by_replica: dict[Replica, dict[SharePartitionKey, None]] = {}
         self._members: dict[str, int] = {}  # the sessions of each group
@@ -64,6 +67,7 @@ class SharePartitions:
                 settings=partial(self.settings_of, group_id),
                 loop=self._loop,
                 clock=self._clock,
+                dead_letters=self._dead_letters,
                 lost=self._drop,
             )
             self._served[key] = served

@@ -198,9 +198,8 @@ class Leader:
                 self.is_fenced = self.is_fenced or code is ErrorCode.NOT_LEADER_OR_FOLLOWER
                 if not self.is_fenced:
                     self.persist(core.failed(write, self._timeline.now_ms))
-            if code is ErrorCode.NONE or write.transition is None:
-                for letter in write.dead_letters:
-                    self._bury(letter)
+            for letter in write.dead_letters if code is ErrorCode.NONE else ():
+                self._bury(letter)
             done(code)
 
         self._persister.write(write, persisted)

@@ -7,6 +7,7 @@
         admin.reassignments.begin({TopicPartition("orders", 0): [2, 3, 4]})
         admin.groups.lag("billing")
         admin.groups.reset("billing", "earliest", dry_run=True)
+        admin.share_groups.offsets("workers")
         admin.transactions.find_hanging()
         admin.cluster.describe()
         admin.log_dirs.describe()
@@ -31,6 +32,7 @@ from penstock.client.wire.admin.groups import Groups
 from penstock.client.wire.admin.log_dirs import LogDirs
 from penstock.client.wire.admin.quotas import Quotas
 from penstock.client.wire.admin.reassignments import Reassignments
+from penstock.client.wire.admin.share_groups import ShareGroups
 from penstock.client.wire.admin.tokens import Tokens
 from penstock.client.wire.admin.topics import Topics
 from penstock.client.wire.admin.transactions import Transactions
@@ -54,6 +56,7 @@ class Admin(Closing):
         self.acls = Acls(self._cluster)
         self.reassignments = Reassignments(self._cluster)
         self.groups = Groups(self._cluster)
+        self.share_groups = ShareGroups(self._cluster, self.groups)
         self.transactions = Transactions(self._cluster)
         self.cluster = ClusterGroup(self._cluster)
         self.log_dirs = LogDirs(self._cluster)

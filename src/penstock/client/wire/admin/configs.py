@@ -1,4 +1,4 @@
-"""Dynamic settings of topics and brokers."""
+"""Dynamic settings of topics, brokers and groups."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ _SET, _DELETE = 0, 1
 class ResourceType(IntEnum):
     TOPIC = 2
     BROKER = 4  # by id; the empty name means all brokers
+    GROUP = 32
 
 
 class ConfigSource(IntEnum):

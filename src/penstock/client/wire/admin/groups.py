@@ -138,7 +138,7 @@ class Groups:
         wanted = list(committed if partitions is None else partitions)
         if not wanted:
             raise ClientError(f"group {group_id!r} has committed nothing: name the topics to set its offsets in")
-        resets = plan(to, wanted, committed, self._bounds(wanted, time_of(to, datetime.now(UTC))))
+        resets = plan(to, wanted, committed, self.bounds(wanted, time_of(to, datetime.now(UTC))))
         if not dry_run:
             self.alter_offsets(group_id, {TopicPartition(each.topic, each.partition): each.new for each in resets})
         return resets
@@ -227,7 +227,8 @@ class Groups:
             described[group.group_id] = classic_group(group, coordinator)
         return described
 
-    def _bounds(self, partitions: Iterable[TopicPartition], timestamp: int | None) -> dict[TopicPartition, Bounds]:
+    def bounds(self, partitions: Iterable[TopicPartition], timestamp: int | None) -> dict[TopicPartition, Bounds]:
+        """Return the range of each partition, and the offset at a time in milliseconds, if one is given."""
         wanted = list(partitions)
         starts = self._topics.offsets(wanted, EARLIEST)
         ends = self._topics.offsets(wanted, LATEST)
