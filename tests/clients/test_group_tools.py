@@ -12,6 +12,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from clients.drivers.java import JavaClient, class_path
 from clients.drivers.process import ProcessMember, to_text
@@ -22,6 +23,8 @@ from waiting import wait_until
 GROUPS = "consumer.group.ConsumerGroupCommand"
 TRANSACTIONS = "TransactionsCommand"
 CONSOLE = "consumer.ConsoleConsumer"
+SHARE_GROUPS = "consumer.group.ShareGroupCommand"
+SHARE_CONSOLE = "consumer.ConsoleShareConsumer"
 SETTINGS = {"group.protocol": "classic", "client.id": "me", "session.timeout.ms": "6000"}
 
 
@@ -183,3 +186,24 @@ def test_transactions(tools: Tools) -> None:
     mine = [each["value"]["data"] for each in records if each["key"]["data"]["transactionalId"] == name]
     assert {each["producerId"] for each in mine} == {int(producer["ProducerId"])}
     assert mine[0]["transactionStatus"] == 0  # empty
+
+
+def test_share_groups(tools: Tools) -> None:
+    """kafka-share-groups moves a group to the start, kafka-console-share-consumer works, and the state can be read."""
+    topic = group = f"jobs-{uuid.uuid4().hex[:8]}"
+    producer = Producer({"bootstrap.servers": tools.node.bootstrap})
+    for number in range(20):
+        producer.produce(topic, f"job {number}", partition=0)
+    assert producer.flush(30) == 0
+    tools.run(SHARE_GROUPS, "--reset-offsets", "--group", group, "--topic", topic, "--to-earliest", "--execute")
+    about = ("--topic", topic, "--group", group, "--max-messages", "20", "--timeout-ms", "30000")
+    rejected = tools.run(SHARE_CONSOLE, *about, "--reject")
+    assert sorted(line for line in rejected.split("\n") if line.startswith("job")) == sorted(
+        f"job {number}" for number in range(20)
+    )
+    (row,) = tools.rows(SHARE_GROUPS, "--describe", "--group", group)
+    assert (row["TOPIC"], row["LAG"]) == (topic, "0")
+    records = read_internal(tools, "__share_group_state", "group.share.ShareGroupStateMessageFormatter")
+    assert {record["key"]["data"]["groupId"] for record in records} == {group}
+    batches = [batch for record in records for batch in record["value"]["data"]["stateBatches"]]
+    assert {batch["deliveryState"] for batch in batches} == {4}  # archived
