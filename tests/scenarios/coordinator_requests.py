@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from functools import partial
+from typing import Any, Protocol
 
+from narrowing import expect
 from penstock.model.ids import ZERO_UUID
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages import (
     add_partitions_to_txn,
+    delete_share_group_state,
+    describe_share_group_offsets,
+    initialize_share_group_state,
     leave_group,
     offset_commit,
     offset_delete,
     offset_fetch,
+    read_share_group_state,
+    read_share_group_state_summary,
     txn_offset_commit,
+    write_share_group_state,
     write_txn_markers,
 )
 from penstock.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from penstock.protocol.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from penstock.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from penstock.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from penstock.protocol.messages.delete_groups import DeleteGroupsRequest
+from penstock.protocol.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
 from penstock.protocol.messages.describe_groups import DescribeGroupsRequest
 from penstock.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from penstock.protocol.messages.end_txn import EndTxnRequest
@@ -28,6 +38,10 @@ from penstock.protocol.messages.heartbeat import HeartbeatRequest
 from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from penstock.protocol.messages.list_groups import ListGroupsRequest
 from penstock.protocol.messages.list_transactions import ListTransactionsRequest
+from penstock.protocol.messages.share_acknowledge import ShareAcknowledgeRequest
+from penstock.protocol.messages.share_fetch import ShareFetchRequest
+from penstock.protocol.messages.share_group_describe import ShareGroupDescribeRequest
+from penstock.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from penstock.protocol.messages.sync_group import SyncGroupRequest
 
 GROUP = "every-version"
@@ -55,6 +69,13 @@ def offset_commit_request(asked: Asked, version: int) -> Message:
     return offset_commit.OffsetCommitRequest(
         group_id=GROUP, topics=[topic(asked.topic, asked.topic_id, 0, 99), topic(NOT_THERE, b"\x77" * 16, 0)]
     )
+
+
+def share_state_request(module: Any, name: str, asked: Asked, version: int) -> Message:
+    """For a topic that does not exist."""
+    topic = getattr(module, f"{name}Data")(topic_id=b"\x77" * 16, partitions=[module.Partition()])
+    request = getattr(module, f"{name.replace('State', 'ShareGroupState')}Request")(group_id=GROUP, topics=[topic])
+    return expect(Message, request)
 
 
 def offset_fetch_request(asked: Asked, version: int) -> Message:
@@ -164,6 +185,33 @@ REQUESTS: dict[ApiKey, Callable[[Asked, int], Message]] = {
     ApiKey.TXN_OFFSET_COMMIT: txn_offset_commit_request,
     ApiKey.DESCRIBE_TRANSACTIONS: lambda asked, version: DescribeTransactionsRequest(transactional_ids=["nobody"]),
     ApiKey.LIST_TRANSACTIONS: lambda asked, version: ListTransactionsRequest(),
+    ApiKey.SHARE_GROUP_HEARTBEAT: lambda asked, version: ShareGroupHeartbeatRequest(
+        group_id=GROUP, member_id="nobody", member_epoch=1
+    ),
+    ApiKey.SHARE_GROUP_DESCRIBE: lambda asked, version: ShareGroupDescribeRequest(group_ids=[GROUP, NOT_THERE]),
+    ApiKey.SHARE_FETCH: lambda asked, version: ShareFetchRequest(
+        group_id=GROUP, member_id="nobody", share_session_epoch=5
+    ),
+    ApiKey.SHARE_ACKNOWLEDGE: lambda asked, version: ShareAcknowledgeRequest(
+        group_id=GROUP, member_id="nobody", share_session_epoch=5
+    ),
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE: partial(share_state_request, initialize_share_group_state, "InitializeState"),
+    ApiKey.READ_SHARE_GROUP_STATE: partial(share_state_request, read_share_group_state, "ReadState"),
+    ApiKey.WRITE_SHARE_GROUP_STATE: partial(share_state_request, write_share_group_state, "WriteState"),
+    ApiKey.DELETE_SHARE_GROUP_STATE: partial(share_state_request, delete_share_group_state, "DeleteState"),
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: partial(
+        share_state_request, read_share_group_state_summary, "ReadStateSummary"
+    ),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: lambda asked, version: (
+        describe_share_group_offsets.DescribeShareGroupOffsetsRequest(
+            groups=[
+                describe_share_group_offsets.Group(group_id=GROUP, topics=[]),
+                describe_share_group_offsets.Group(group_id=GROUP, topics=None),
+            ]
+        )
+    ),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: lambda asked, version: AlterShareGroupOffsetsRequest(group_id=GROUP),
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: lambda asked, version: DeleteShareGroupOffsetsRequest(group_id=NOT_THERE),
 }
 
 # The member, the group or the transaction that these are about does not exist.
@@ -180,4 +228,15 @@ REFUSED = {
     ApiKey.END_TXN,
     ApiKey.TXN_OFFSET_COMMIT,
     ApiKey.DESCRIBE_TRANSACTIONS,
+    ApiKey.SHARE_GROUP_HEARTBEAT,
+    ApiKey.SHARE_GROUP_DESCRIBE,
+    ApiKey.SHARE_FETCH,
+    ApiKey.SHARE_ACKNOWLEDGE,
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+    ApiKey.READ_SHARE_GROUP_STATE,
+    ApiKey.WRITE_SHARE_GROUP_STATE,
+    ApiKey.DELETE_SHARE_GROUP_STATE,
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS,
 }

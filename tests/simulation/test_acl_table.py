@@ -17,6 +17,7 @@ from penstock.broker.controller_apis import CONTROLLER_APIS
 from penstock.broker.net.router import key_of
 from penstock.metadata.image import ResourceType
 from penstock.model.errors import ErrorCode
+from penstock.model.ids import uuid_text
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages import (
     add_offsets_to_txn,
@@ -28,6 +29,7 @@ from penstock.protocol.messages import (
     alter_partition,
     alter_partition_reassignments,
     alter_replica_log_dirs,
+    alter_share_group_offsets,
     alter_user_scram_credentials,
     assign_replicas_to_dirs,
     begin_quorum_epoch,
@@ -43,6 +45,8 @@ from penstock.protocol.messages import (
     delete_acls,
     delete_groups,
     delete_records,
+    delete_share_group_offsets,
+    delete_share_group_state,
     delete_topics,
     describe_acls,
     describe_client_quotas,
@@ -52,6 +56,7 @@ from penstock.protocol.messages import (
     describe_log_dirs,
     describe_producers,
     describe_quorum,
+    describe_share_group_offsets,
     describe_topic_partitions,
     describe_transactions,
     describe_user_scram_credentials,
@@ -65,6 +70,7 @@ from penstock.protocol.messages import (
     heartbeat,
     incremental_alter_configs,
     init_producer_id,
+    initialize_share_group_state,
     join_group,
     leave_group,
     list_config_resources,
@@ -77,13 +83,20 @@ from penstock.protocol.messages import (
     offset_delete,
     offset_fetch,
     offset_for_leader_epoch,
+    read_share_group_state,
+    read_share_group_state_summary,
     remove_raft_voter,
+    share_acknowledge,
+    share_fetch,
+    share_group_describe,
+    share_group_heartbeat,
     sync_group,
     txn_offset_commit,
     unregister_broker,
     update_features,
     update_raft_voter,
     vote,
+    write_share_group_state,
     write_txn_markers,
 )
 from penstock.security.acls import Acl, PatternType, Permission
@@ -126,6 +139,35 @@ T, G, C, X = (
 ERRORS = {T, G, C, X, ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED}
 
 Grant = tuple[Operation, Resource]
+
+# The requests to share coordinators, with the parts that name a share partition.
+SHARE_STATE: list[tuple[Any, Any, Any]] = [
+    (
+        initialize_share_group_state.InitializeShareGroupStateRequest,
+        initialize_share_group_state.InitializeStateData,
+        initialize_share_group_state.Partition,
+    ),
+    (
+        read_share_group_state.ReadShareGroupStateRequest,
+        read_share_group_state.ReadStateData,
+        read_share_group_state.Partition,
+    ),
+    (
+        write_share_group_state.WriteShareGroupStateRequest,
+        write_share_group_state.WriteStateData,
+        write_share_group_state.Partition,
+    ),
+    (
+        delete_share_group_state.DeleteShareGroupStateRequest,
+        delete_share_group_state.DeleteStateData,
+        delete_share_group_state.Partition,
+    ),
+    (
+        read_share_group_state_summary.ReadShareGroupStateSummaryRequest,
+        read_share_group_state_summary.ReadStateSummaryData,
+        read_share_group_state_summary.Partition,
+    ),
+]
 
 
 @dataclass
@@ -292,6 +334,59 @@ BROKER_ROWS = [
         consumer_group_describe.ConsumerGroupDescribeRequest(group_ids=["new"]),
         (DESCRIBE, group_resource("new"), G),
         (DESCRIBE, TOPIC, T),
+    ),
+    row(
+        share_group_heartbeat.ShareGroupHeartbeatRequest(
+            group_id="shared", member_id="m", subscribed_topic_names=["t"]
+        ),
+        (READ, group_resource("shared"), G),
+        (DESCRIBE, TOPIC, T),
+    ),
+    row(share_group_describe.ShareGroupDescribeRequest(group_ids=["none"]), (DESCRIBE, group_resource("none"), G)),
+    row(share_fetch.ShareFetchRequest(group_id="shared", member_id="m"), (READ, group_resource("shared"), G)),
+    row(
+        share_acknowledge.ShareAcknowledgeRequest(group_id="shared", member_id="m"),
+        (READ, group_resource("shared"), G),
+    ),
+    row(
+        describe_share_group_offsets.DescribeShareGroupOffsetsRequest(
+            groups=[
+                describe_share_group_offsets.Group(
+                    group_id="moved", topics=[describe_share_group_offsets.Topic(topic_name="t", partitions=[0])]
+                )
+            ]
+        ),
+        (DESCRIBE, group_resource("moved"), G),
+        (DESCRIBE, TOPIC, T),
+    ),
+    row(
+        alter_share_group_offsets.AlterShareGroupOffsetsRequest(
+            group_id="moved",
+            topics=[
+                alter_share_group_offsets.Topic(topic_name="t", partitions=[alter_share_group_offsets.Partition()])
+            ],
+        ),
+        (READ, group_resource("moved"), G),
+        (READ, TOPIC, T),
+    ),
+    row(
+        delete_share_group_offsets.DeleteShareGroupOffsetsRequest(
+            group_id="moved", topics=[delete_share_group_offsets.Topic(topic_name="t")]
+        ),
+        (DELETE, group_resource("moved"), G),
+        (READ, TOPIC, T),
+    ),
+    *(
+        row(
+            request(group_id="shared", topics=[topic(topic_id=b"x" * 16, partitions=[partition()])]),
+            (CLUSTER_ACTION, CLUSTER, C),
+        )
+        for request, topic, partition in SHARE_STATE
+    ),
+    row(
+        find_coordinator.FindCoordinatorRequest(key_type=2, coordinator_keys=[f"shared:{uuid_text(b'x' * 16)}:0"]),
+        (CLUSTER_ACTION, CLUSTER, C),
+        version=6,
     ),
     row(init_producer_id.InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1000), (WRITE, ID, X)),
     row(

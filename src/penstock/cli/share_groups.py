@@ -62,7 +62,7 @@ def describe(
 ) -> None:
     """Show how far share groups are in each partition, and their members.
 
-    START is the first record that is not done. LAG is the number of records that are not done, after START, too.
+    All records before START are done. LAG is the number of records that are not done: others after START may be done.
 
     Example:
 

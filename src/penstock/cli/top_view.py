@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from penstock.doctor.metrics_pages import Page
 
 GROUPS_MAX = 100
+SHARE = "share"
 BYTES_IN = "kafka_server_brokertopicmetrics_bytesin_total"
 BYTES_OUT = "kafka_server_brokertopicmetrics_bytesout_total"
 REQUESTS = "kafka_network_requestmetrics_totaltime_seconds_count"
@@ -238,7 +239,8 @@ class Looker:
         return found
 
     def _groups(self) -> dict[str, GroupLook]:
-        names = [group.group_id for group in self._admin.groups.list(types=("classic", "consumer"))][:GROUPS_MAX]
+        listed = self._admin.groups.list()[:GROUPS_MAX]
+        names = [group.group_id for group in listed if group.type != SHARE]
         found = {}
         for group in self._admin.groups.describe(names) if names else ():
             lags = self._admin.groups.lag(group.group_id)
@@ -247,6 +249,15 @@ class Looker:
                 len(group.members),
                 sum(each.lag or 0 for each in lags),
                 sum(each.committed or 0 for each in lags),
+            )
+        shared = [group.group_id for group in listed if group.type == SHARE]
+        for share in self._admin.share_groups.describe(shared) if shared else ():
+            offsets = self._admin.share_groups.offsets(share.group_id)
+            found[share.group_id] = GroupLook(
+                share.state,
+                len(share.members),
+                sum(each.lag or 0 for each in offsets),
+                sum(each.start or 0 for each in offsets),
             )
         return found
 

@@ -313,7 +313,7 @@ class _Look:
     # -- groups -----------------------------------------------------------------------------------------------------
 
     def _groups(self, urls: Mapping[int, str], pages: Mapping[int, Page]) -> tuple[GroupSeen, ...]:
-        listed = self._ask("groups", self.admin.groups.list) or []
+        listed = self._ask("groups", lambda: self.admin.groups.list(types=("classic", "consumer"))) or []
         names = [group.group_id for group in listed][:GROUPS_MAX]
         if len(listed) > GROUPS_MAX:
             self.unobserved.append(f"groups: only the first {GROUPS_MAX} of {len(listed)}")

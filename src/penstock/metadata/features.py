@@ -13,7 +13,7 @@ METADATA_VERSION: Final = "metadata.version"
 KRAFT_VERSION: Final = "kraft.version"
 ELIGIBLE_LEADER_REPLICAS_VERSION: Final = "eligible.leader.replicas.version"
 GROUP_VERSION: Final = "group.version"
-# Level 1 has share groups. Level 2 adds their dead letters (KIP-1191), which are not supported.
+# Level 1 has share groups. Level 2 adds their dead letters (KIP-1191).
 SHARE_VERSION: Final = "share.version"
 TRANSACTION_VERSION: Final = "transaction.version"
 

@@ -60,6 +60,7 @@ def coordinators(sources: CoordinatorSources) -> Iterator[Collected]:
     shards: dict[str, list[object]] = {
         "group": [each.shard for each in sources.coordinators.groups.partitions.values()],
         "transaction": [each.shard for each in sources.coordinators.transactions.partitions.values()],
+        "share": [each.shard for each in sources.coordinators.shares.partitions.values()],
     }
     states: list[Sample] = []
     for name, of_partitions in shards.items():
@@ -95,6 +96,10 @@ def groups(sources: CoordinatorSources, committed: Committed, ends: Ends) -> Ite
             states[classic.state.value] += 1
             members.append(((group_id,), len(classic.members)))
             generations.append(((group_id,), classic.generation))
+        for group_id, share in list(shard.state.shares.items()):
+            states[share.state] += 1
+            members.append(((group_id,), len(share.members)))
+            generations.append(((group_id,), share.epoch))
     limit = sources.settings.now.penstock_metrics_max_series
     sources.counters.series_left_out += max(0, len(members) - limit)
     yield f.GROUP_STATES, [((state,), count) for state, count in states.items()]

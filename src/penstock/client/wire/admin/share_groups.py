@@ -1,7 +1,7 @@
 """Share groups: list, describe, show where they are, move them, delete them.
 
-The start offset of a share group in a partition is the first record that is not done. Records after it may be done,
-too: the lag counts those that are not.
+All records before the start offset of a share group in a partition are done. Records after it may be done, too: the lag
+counts those that are not.
 """
 
 from __future__ import annotations
