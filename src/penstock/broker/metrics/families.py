@@ -214,8 +214,8 @@ OLDEST_TRANSACTION = GROUPS.gauge(
 )
 COORDINATORS = GROUPS.gauge(
     "penstock_coordinator_partitions",
-    "Partitions of __consumer_offsets (group), __transaction_state (transaction) and __share_group_state (share) that this "
-    "broker looks after. Those that are loading cannot answer yet.",
+    "Partitions of __consumer_offsets (group), __transaction_state (transaction) and __share_group_state (share) that "
+    "this broker looks after. Those that are loading cannot answer yet.",
     "coordinator",
     "state",
 )
