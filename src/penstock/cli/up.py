@@ -6,6 +6,8 @@ import contextlib
 import datetime
 import fcntl
 import os
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from penstock.local.secure import SecureCluster
 
 DEFAULT_DIRECTORY = "penstock-data"
+CONSOLE_PORT = 8080
 TRUST_STORE = "ca.pem"  # there is one in the directory of a secure cluster
 
 
@@ -38,6 +41,9 @@ def up(
             "--secure",
             help="Encrypt connections, ask clients for a password and check ACLs. A cluster that was secure stays so.",
         ),
+    ] = False,
+    console: Annotated[
+        bool, typer.Option("--console", help="Also run the web console, on 127.0.0.1:8080 or the next free port.")
     ] = False,
     override: Annotated[
         list[str] | None,
@@ -63,6 +69,7 @@ def up(
     Examples:
 
         penstock up
+        penstock up --console
         penstock up --secure
         penstock up --brokers 3
         penstock up --port 19092 --data /tmp/scratch -o log.retention.hours=1
@@ -90,13 +97,17 @@ def up(
                     f"penstock up: clients need a password: penstock topics list -b {addresses[0]} "
                     f"--command-config {where}"
                 )
+            if console:
+                reference = f"@{os.path.abspath(security.client_properties)}" if security is not None else ""
+                consoles.enter_context(_console(addresses, reference, data))
             if json:
                 print_json({"ready": addresses, **more})
             else:
                 print(f"ready {','.join(addresses)}", flush=True)
 
         supervisor = Supervisor(cluster.nodes, restart=not no_restart, log=lambda line: note(f"penstock up: {line}"))
-        stopped = supervisor.run(ready)
+        with contextlib.ExitStack() as consoles:
+            stopped = supervisor.run(ready)
     if not stopped:
         fail("every node has ended")
 
@@ -133,6 +144,32 @@ def _secure(data: str, cluster: LocalCluster) -> SecureCluster:
         return SecureCluster(data, cluster, datetime.datetime.now(datetime.UTC))
     except CertificateError as error:
         fail(str(error))
+
+
+@contextlib.contextmanager
+def _console(addresses: Sequence[str], reference: str, data: str) -> Iterator[None]:
+    """A console as a child process, which ends with this block; its address is noted on stderr."""
+    from penstock.local.ports import is_free
+
+    port = next((port for port in range(CONSOLE_PORT, CONSOLE_PORT + 100) if is_free(port, "127.0.0.1")), 0)
+    command = [
+        *(sys.executable, "-m", "penstock", "console", "--listen", f"127.0.0.1:{port}"),
+        *("--bootstrap-server", ",".join(addresses) + reference),
+        *("--history", os.path.join(data, "console.sqlite"), "--audit-log", os.path.join(data, "console-audit.log")),
+    ]
+    # In a session of its own: Ctrl-C reaches it when the nodes have stopped.
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        try:
+            line = process.stdout.readline().strip() if process.stdout is not None else ""
+            note(
+                f"penstock up: console {line.removeprefix('ready ')}"
+                if line
+                else "penstock up: the console did not start"
+            )
+            yield
+        finally:
+            process.terminate()
+            process.wait()
 
 
 def _check_ports(nodes: Sequence[LocalNode]) -> None:
