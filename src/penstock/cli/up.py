@@ -149,17 +149,23 @@ def _secure(data: str, cluster: LocalCluster) -> SecureCluster:
 @contextlib.contextmanager
 def _console(addresses: Sequence[str], reference: str, data: str) -> Iterator[None]:
     """A console as a child process, which ends with this block; its address is noted on stderr."""
+    from penstock.local.lifeline import Lifeline
     from penstock.local.ports import is_free
 
+    lifeline = Lifeline()
     port = next((port for port in range(CONSOLE_PORT, CONSOLE_PORT + 100) if is_free(port, "127.0.0.1")), 0)
     command = [
         *(sys.executable, "-m", "penstock", "console", "--listen", f"127.0.0.1:{port}"),
         *("--bootstrap-server", ",".join(addresses) + reference),
         *("--history", os.path.join(data, "console.sqlite"), "--audit-log", os.path.join(data, "console-audit.log")),
+        *("--lifeline", str(lifeline.child_fd)),
     ]
     # In a session of its own: Ctrl-C reaches it when the nodes have stopped.
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, start_new_session=True, pass_fds=[lifeline.child_fd]
+    ) as process:
         try:
+            lifeline.handed_over()
             line = process.stdout.readline().strip() if process.stdout is not None else ""
             note(
                 f"penstock up: console {line.removeprefix('ready ')}"
@@ -170,6 +176,7 @@ def _console(addresses: Sequence[str], reference: str, data: str) -> Iterator[No
         finally:
             process.terminate()
             process.wait()
+            lifeline.cut()
 
 
 def _check_ports(nodes: Sequence[LocalNode]) -> None:
