@@ -49,7 +49,7 @@ def trade(bootstrap: str) -> None:
     chance = random.Random(7)
     with Admin(bootstrap) as admin:
         for name, partitions in (("orders", 3), ("payments", 2), ("shipments", 2), ("customers", 1)):
-            admin.topics.create(name, partitions=partitions, replication_factor=3)
+            admin.topics.create(name, partitions=partitions)
         producer = Producer({"bootstrap.servers": bootstrap})
         read = [0.0] * 3
         for second in range(SECONDS):
@@ -80,7 +80,7 @@ def main() -> None:
     chromium = shutil.which("chromium")
     with (
         tempfile.TemporaryDirectory() as directory,
-        Cluster(brokers=3) as cluster,
+        Cluster(brokers=1) as cluster,
         console(cluster.bootstrap, directory) as address,
         sync_playwright() as playwright,
     ):
