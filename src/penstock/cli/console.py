@@ -51,6 +51,7 @@ def console(
         list[str] | None,
         typer.Option(metavar="HOST", help="A further name by which browsers reach the console; repeatable."),
     ] = None,
+    lifeline: Annotated[int | None, typer.Option(hidden=True)] = None,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Serve a web console for a cluster. Ctrl-C ends it.
@@ -72,6 +73,10 @@ def console(
         fail(f"the console needs the extra `console` (pip install 'penstock[console]'): {error}")
     from penstock.console.settings import ConsoleSettings, default_history, parse_listen
 
+    if lifeline is not None:
+        from penstock.local.lifeline import stop_with_parent
+
+        stop_with_parent(lifeline)
     host, port = parse_listen(listen)
     settings = ConsoleSettings(
         bootstrap=bootstrap_server,

@@ -6,6 +6,8 @@ import contextlib
 import datetime
 import fcntl
 import os
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from penstock.local.secure import SecureCluster
 
 DEFAULT_DIRECTORY = "penstock-data"
+CONSOLE_PORT = 8080
 TRUST_STORE = "ca.pem"  # there is one in the directory of a secure cluster
 
 
@@ -46,6 +49,9 @@ def up(
     registry_port: Annotated[
         int, typer.Option(min=1, max=65535, metavar="P", help="Port of the schema registry.")
     ] = 8081,
+    console: Annotated[
+        bool, typer.Option("--console", help="Also run the web console, on 127.0.0.1:8080 or the next free port.")
+    ] = False,
     override: Annotated[
         list[str] | None,
         typer.Option("--override", "-o", metavar="KEY=VALUE", help="Setting for server.properties; repeatable."),
@@ -74,6 +80,7 @@ def up(
 
         penstock up
         penstock up --registry
+        penstock up --console
         penstock up --secure
         penstock up --brokers 3
         penstock up --port 19092 --data /tmp/scratch -o log.retention.hours=1
@@ -105,6 +112,9 @@ def up(
             if registries:
                 more["registry"] = registries[0].url
                 note(f"penstock up: the schema registry is {registries[0].url}")
+            if console:
+                reference = f"@{os.path.abspath(security.client_properties)}" if security is not None else ""
+                consoles.enter_context(_console(addresses, reference, data, more.get("registry")))
             if json:
                 print_json({"ready": addresses, **more})
             else:
@@ -116,7 +126,8 @@ def up(
             log=lambda line: note(f"penstock up: {line}"),
             followers=registries,
         )
-        stopped = supervisor.run(ready, prepare=security.introduce_admin if security is not None else lambda: None)
+        with contextlib.ExitStack() as consoles:
+            stopped = supervisor.run(ready, prepare=security.introduce_admin if security is not None else lambda: None)
     if not stopped:
         fail("every node has ended")
 
@@ -166,6 +177,40 @@ def _registry(data: str, cluster: LocalCluster, port: int, security: SecureClust
     if security is not None:
         bootstrap += f"@{os.path.abspath(security.client_properties)}"
     return LocalRegistry(os.path.join(data, DIRECTORY), bootstrap=bootstrap, host="127.0.0.1", port=port)
+
+
+@contextlib.contextmanager
+def _console(addresses: Sequence[str], reference: str, data: str, registry: str | None) -> Iterator[None]:
+    """A console as a child process, which ends with this block; its address is noted on stderr."""
+    from penstock.local.lifeline import Lifeline
+    from penstock.local.ports import is_free
+
+    lifeline = Lifeline()
+    port = next((port for port in range(CONSOLE_PORT, CONSOLE_PORT + 100) if is_free(port, "127.0.0.1")), 0)
+    command = [
+        *(sys.executable, "-m", "penstock", "console", "--listen", f"127.0.0.1:{port}"),
+        *("--bootstrap-server", ",".join(addresses) + reference),
+        *("--history", os.path.join(data, "console.sqlite"), "--audit-log", os.path.join(data, "console-audit.log")),
+        *("--lifeline", str(lifeline.child_fd)),
+        *(("--registry", registry) if registry is not None else ()),
+    ]
+    # In a session of its own: Ctrl-C reaches it when the nodes have stopped.
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, start_new_session=True, pass_fds=[lifeline.child_fd]
+    ) as process:
+        try:
+            lifeline.handed_over()
+            line = process.stdout.readline().strip() if process.stdout is not None else ""
+            note(
+                f"penstock up: console {line.removeprefix('ready ')}"
+                if line
+                else "penstock up: the console did not start"
+            )
+            yield
+        finally:
+            process.terminate()
+            process.wait()
+            lifeline.cut()
 
 
 def _check_ports(nodes: Sequence[LocalNode]) -> None:

@@ -76,7 +76,7 @@ class Patience:
 
 
 def observe(bootstrap: str, patience: Patience | None = None, options: Mapping[str, str] | None = None) -> Observations:
-    """Observe a cluster; raise ClientError only for a bootstrap that is not an address. `options`: security settings."""
+    """Observe a cluster; raise ClientError only for a bootstrap that is not an address. `options` are for security."""
     patience = patience or Patience()
     access = open_access(bootstrap, options)
     login, tls = login_from(access.properties), tls_from(access.properties)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.client.errors import ClientError
 from penstock.client.librdkafka.partitioners import partition_of
+from penstock.console.observe.json_columns import numbers_match
 from penstock.console.views.decoding import SchemaDecoder, document_of
 from penstock.console.views.json_path import Path
 from penstock.console.views.masking import masked
@@ -239,6 +240,10 @@ class TopicReader:
                 there = pc.fill_null(pc.match_substring(batch.column("value"), text.decode()), False)
                 keeping = pc.or_(there, escaped)
                 batch, escaped = batch.filter(keeping), escaped.filter(keeping)
+            if batch.num_rows and not pc.any(escaped).as_py():
+                matching = numbers_match(batch.column("value"), condition)
+                if matching is not None:
+                    return batch.filter(matching)
         if not batch.num_rows:
             return batch
         values = batch.column("value").to_pylist()

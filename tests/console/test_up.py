@@ -1,0 +1,38 @@
+"""`penstock up --console`."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from penstock.local.ports import free_ports
+
+pytest.importorskip("starlette", reason="the extra `console` is not installed")
+
+
+def test_a_local_cluster_brings_its_console(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    options = ["--port", str(port), "--data", str(tmp_path / "data"), "-o", "penstock.metrics.listener=", "--console"]
+    command = [sys.executable, "-m", "penstock", "up", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            told = process.stderr.readline()
+            assert told.startswith("penstock up: console http://127.0.0.1:"), told
+            assert process.stdout.readline() == f"ready 127.0.0.1:{port}\n"
+            address = told.split()[-1]
+            with urllib.request.urlopen(address, timeout=30) as answer:
+                assert b"1 of 1 up" in answer.read()
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=60)
+    assert process.returncode == 0
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(address, timeout=5)
