@@ -100,7 +100,7 @@ class RequestStart(NamedTuple):
     timeout_ms: int
     topic: str | None
     """None if the topic id is unknown."""
-    index: int
+    partition: int
     name_start: int
     end: int
 
@@ -183,7 +183,7 @@ class PlainProduce:
         start = self._read_start(frame, version)
         if start is None or start.topic is None or start.topic in INTERNAL_TOPICS:
             return None
-        replica = self._replicas.get(start.topic, start.index)
+        replica = self._replicas.get(start.topic, start.partition)
         if replica is None or (start.acks != 1 and start.acks != ALL_ACKS):
             return None
         authorizer = self._authorizer
