@@ -430,6 +430,9 @@ class Connection(asyncio.BufferedProtocol):
         """
         reply.deadline = deadline
         self._enqueue(reply)
+        self._watch(deadline)
+
+    def _watch(self, deadline: float) -> None:
         timer = self._next_deadline
         if timer is None or deadline < timer.when():
             if timer is not None:
@@ -443,7 +446,7 @@ class Connection(asyncio.BufferedProtocol):
             reply.expire()
         following = min((reply.deadline for reply in self._parked if reply.parts is None), default=math.inf)
         if following < math.inf:
-            self._next_deadline = self.listener.loop.call_at(following, self._expire)
+            self._watch(following)
 
     def _enqueue(self, reply: Reply) -> None:
         self._parked.append(reply)
