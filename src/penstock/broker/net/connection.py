@@ -139,7 +139,10 @@ class Connection(asyncio.BufferedProtocol):
         self._out_size = 0
         self._parked: deque[Reply] = deque()
         self._muted_by: Reply | None = None
-        self.produce_target: object = None  # target of the last plain produce request; only its handler knows the type
+        # The target of the last plain produce request, and while there is one, recent ones by the beginning of their
+        # requests. Only their handler knows the type.
+        self.produce_target: object = None
+        self.produce_targets: dict[bytes, object] = {}
         self.metered: MeteredClient | None = None  # while quotas are set: the client, and its limits
         self._throttled: asyncio.TimerHandle | None = None
         self._next_deadline: asyncio.TimerHandle | None = None
