@@ -157,7 +157,7 @@ class PlainProduce:
         if leader.commits_at_once or not must_wait(target, leader, last_offset + 1):
             connection.answer_plainly(reply)
         else:
-            answered = [Answered(correlation_id, last_offset + 1, reply)]
+            answered: list[Answered] = [(correlation_id, last_offset + 1, reply)]
             self.acknowledge_later(connection, target, leader, answered, log_start_offset)
         return True
 
