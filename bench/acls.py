@@ -106,7 +106,11 @@ def handlers(node: Node, decides: Authorizer) -> dict[str, Callable[[], object]]
     assert node.broker is not None
     replicas = node.broker.replicas
     connection: Any = Discarding(
-        principal=ALICE, peer_host=HOST, produce_target=None, listener=SimpleNamespace(plain_requests=0)
+        principal=ALICE,
+        peer_host=HOST,
+        produce_target=None,
+        produce_targets={},
+        listener=SimpleNamespace(plain_requests=0),
     )
     request = bytearray(encode_request(produce_request("orders", batch(b"v" * 100), acks=1), VERSION, 1, "bench")[4:])
     produce = PlainProduce(node.broker.for_produce, decides)

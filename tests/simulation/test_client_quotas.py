@@ -114,6 +114,18 @@ def test_acks_0_is_muted_without_an_answer() -> None:
     play(story)
 
 
+def test_a_client_that_has_posed_as_a_follower_is_metered_as_before() -> None:
+    async def story(world: BrokerWorld, loop: SimulatedLoop) -> None:
+        async with world.client(client_id="slow", patience=60) as slow:
+            await set_quota(slow, {"client-id": "slow"}, producer_byte_rate=RATE)
+            posing = fetch_request("t", 0, max_wait_ms=0)
+            posing.replica_id = 7
+            await slow.ask(posing, 12)
+            assert (await produce(slow, 20_000)).throttle_time_ms > 9000
+
+    play(story)
+
+
 def unanswered(request: Any) -> bytes:
     return bytes(encode_request(request, PLAIN, 77, "slow"))
 

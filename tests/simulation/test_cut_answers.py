@@ -12,6 +12,7 @@ import pytest
 
 from narrowing import present
 from penstock.broker.metadata.raft_driver import RaftDriver
+from penstock.broker.partitions import follower_fetch
 from penstock.broker.partitions.follower_fetch import FollowerFetch
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages.fetch import FetchResponse
@@ -52,6 +53,7 @@ def cut_by_leaders(monkeypatch: pytest.MonkeyPatch) -> Cuts:
                     partition.records = cuts(partition.records)
         return answer
 
+    monkeypatch.setattr(follower_fetch, "_plain_results", lambda results: None)
     monkeypatch.setattr(FollowerFetch, "_response", response)
     return cuts
 
@@ -153,6 +155,7 @@ def test_what_a_follower_cannot_use_is_told_of_rarely(
                         partition.records = partition.records[:65]
             return answer
 
+        monkeypatch.setattr(follower_fetch, "_plain_results", lambda results: None)
         monkeypatch.setattr(FollowerFetch, "_response", response)
         await topic.reassign(1, 2, 3)
         await asyncio.sleep(60)

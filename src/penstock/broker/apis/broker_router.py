@@ -46,11 +46,14 @@ class BrokerRouter(Router):
     def handle(self, connection: Connection, view: memoryview, start: int, end: int) -> None:
         frame = view[start:end]
         api_key, version, correlation_id = _read_start(frame)
-        if connection.is_of_follower:  # quotas are for clients
-            is_plain = api_key == FETCH and 15 <= version <= 18
-            if is_plain and self._plain_follower_fetch(connection, frame, version, correlation_id):
-                return
-        elif self._quotas.is_on:
+        if (
+            api_key == FETCH
+            and connection.is_of_follower
+            and 15 <= version <= 18
+            and self._plain_follower_fetch(connection, frame, version, correlation_id)
+        ):
+            return  # quotas are for clients
+        if self._quotas.is_on:
             meter = self._meter(connection, frame, api_key, version)
             if meter is not None:
                 self._handle_metered(connection, view, start, end, meter)

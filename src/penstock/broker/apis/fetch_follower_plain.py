@@ -53,14 +53,16 @@ class PlainFollowerFetch:
 
     def handle(self, connection: Connection, frame: memoryview, version: int, correlation_id: int) -> bool:
         """True if the request was plain and will be answered."""
+        read = read_request(frame)
+        if read is None:
+            return False
         try:
-            read = read_request(frame)
-            if read is None or not self._authorizer.authorize(
+            if not self._authorizer.authorize(
                 connection.principal, connection.peer_host, Operation.CLUSTER_ACTION, CLUSTER
             ):
                 return False
             session = self._followers.sessions.open(read.message, version, read.broker_id, read.broker_epoch)
-        except (struct.error, IndexError, MalformedMessage, AuthorizerNotReady, KafkaError):
+        except (AuthorizerNotReady, KafkaError):
             return False  # the general path makes the error response, or closes the connection
         connection.latency = self._followers.latency
         request = Request(
@@ -80,7 +82,14 @@ class PlainFollowerFetch:
 
 
 def read_request(frame: memoryview) -> Read | None:
-    """None if the request is not plain."""
+    """None if the request is not plain, or malformed."""
+    try:
+        return _read_request(frame)
+    except (struct.error, IndexError, MalformedMessage):
+        return None
+
+
+def _read_request(frame: memoryview) -> Read | None:
     size = frame[8] << 8 | frame[9]
     position = 10 if size == NULL_CLIENT_ID else 10 + size
     tags, max_wait_ms, min_bytes, max_bytes, _, session_id, session_epoch = _start(frame, position)

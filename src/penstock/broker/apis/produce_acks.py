@@ -7,7 +7,7 @@ leadership ends, too few replicas stay in sync, time is over), each request gets
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from penstock.broker.apis.produce import fail, refuse
 from penstock.broker.apis.services import ProduceServices
@@ -23,13 +23,8 @@ if TYPE_CHECKING:
     from penstock.broker.apis.produce_plain import Target
 
 
-class Answered(NamedTuple):
-    """A request whose records are in the log."""
-
-    correlation_id: int
-    end: int
-    """The offset after its records."""
-    reply: bytes
+Answered = tuple[int, int, bytes]
+"""A request whose records are in the log: its correlation id, the offset after its records, its reply."""
 
 
 class Acknowledgement(Reply):
@@ -55,7 +50,8 @@ class Acknowledgement(Reply):
         self._log_start_offset = log_start_offset
         connection.park_until(self, services.loop.time() + target.timeout_s)
         wait = leader.wait_for if target.wants_all else leader.wait_for_flush
-        wait(answered[-1].end, self.settled)
+        _, end, _ = answered[-1]
+        wait(end, self.settled)
 
     def settled(self, code: ErrorCode) -> None:
         if self.parts is not None:

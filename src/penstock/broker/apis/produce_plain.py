@@ -37,6 +37,7 @@ TOPIC_IDS_SINCE = 13
 NULL_CLIENT_ID = 0xFFFF
 AFTER_CORRELATION_ID = 8
 ALL_ACKS = -1
+TARGETS_MAX = 64  # of a connection
 
 # After the transactional id: acks, timeout, topics (flexible: plus one).
 _flexible_start = struct.Struct(">hiB").unpack_from
@@ -100,7 +101,7 @@ class RequestStart(NamedTuple):
     timeout_ms: int
     topic: str | None
     """None if the topic id is unknown."""
-    index: int
+    partition: int
     name_start: int
     end: int
 
@@ -122,7 +123,7 @@ class PlainProduce:
                 or target.version != version
                 or frame[AFTER_CORRELATION_ID : target.prefix_end] != target.prefix
             ):
-                target = connection.produce_target = self._find_target(connection, frame, version)
+                target = connection.produce_target = self._switch_target(connection, target, frame, version)
                 if target is None:
                     return False
             start, end = records_span(frame, target.prefix_end, len(frame), version >= FLEXIBLE_SINCE)
@@ -156,7 +157,7 @@ class PlainProduce:
         if leader.commits_at_once or not must_wait(target, leader, last_offset + 1):
             connection.answer_plainly(reply)
         else:
-            answered = [Answered(correlation_id, last_offset + 1, reply)]
+            answered: list[Answered] = [(correlation_id, last_offset + 1, reply)]
             self.acknowledge_later(connection, target, leader, answered, log_start_offset)
         return True
 
@@ -179,11 +180,27 @@ class PlainProduce:
     ) -> None:
         Acknowledgement(self._services, connection, target, leader, answered, log_start_offset)
 
+    def _switch_target(
+        self, connection: Connection, former: Target | None, frame: memoryview, version: int
+    ) -> Target | None:
+        """The target of a request that begins differently than the last one: partitions take turns on a connection."""
+        targets = connection.produce_targets
+        if former is None or len(targets) >= TARGETS_MAX:
+            targets.clear()
+        else:
+            known: Target | None = targets.get(bytes(frame[AFTER_CORRELATION_ID : former.prefix_end]))  # type: ignore[assignment]
+            if known is not None and known.version == version:
+                return known
+        target = self._find_target(connection, frame, version)
+        if target is not None:
+            targets[target.prefix] = target
+        return target
+
     def _find_target(self, connection: Connection, frame: memoryview, version: int) -> Target | None:
         start = self._read_start(frame, version)
         if start is None or start.topic is None or start.topic in INTERNAL_TOPICS:
             return None
-        replica = self._replicas.get(start.topic, start.index)
+        replica = self._replicas.get(start.topic, start.partition)
         if replica is None or (start.acks != 1 and start.acks != ALL_ACKS):
             return None
         authorizer = self._authorizer

@@ -83,10 +83,10 @@ class ProduceRun:
             return start
         assert leader is not None
         log_start_offset = replica.log.log_start_offset
-        answered = []
+        answered: list[Answered] = []
         for correlation_id, (_, header) in zip(correlation_ids, batches, strict=True):
             following = offset + header.last_offset_delta + 1
-            answered.append(Answered(correlation_id, following, target.reply(correlation_id, offset, log_start_offset)))
+            answered.append((correlation_id, following, target.reply(correlation_id, offset, log_start_offset)))
             offset = following
         if leader.commits_at_once or not must_wait(target, leader, offset):
             connection.answer_plainly(b"".join([reply for _, _, reply in answered]), len(answered))

@@ -139,7 +139,10 @@ class Connection(asyncio.BufferedProtocol):
         self._out_size = 0
         self._parked: deque[Reply] = deque()
         self._muted_by: Reply | None = None
-        self.produce_target: object = None  # target of the last plain produce request; only its handler knows the type
+        # The target of the last plain produce request, and while there is one, recent ones by the beginning of their
+        # requests. Only their handler knows the type.
+        self.produce_target: object = None
+        self.produce_targets: dict[bytes, object] = {}
         self.metered: MeteredClient | None = None  # while quotas are set: the client, and its limits
         self.on_closed: Callable[[Connection], None] | None = None  # called if this connection has share sessions
         self._throttled: asyncio.TimerHandle | None = None
@@ -438,6 +441,9 @@ class Connection(asyncio.BufferedProtocol):
         """
         reply.deadline = deadline
         self._enqueue(reply)
+        self._watch(deadline)
+
+    def _watch(self, deadline: float) -> None:
         timer = self._next_deadline
         if timer is None or deadline < timer.when():
             if timer is not None:
@@ -451,7 +457,7 @@ class Connection(asyncio.BufferedProtocol):
             reply.expire()
         following = min((reply.deadline for reply in self._parked if reply.parts is None), default=math.inf)
         if following < math.inf:
-            self._next_deadline = self.listener.loop.call_at(following, self._expire)
+            self._watch(following)
 
     def _enqueue(self, reply: Reply) -> None:
         self._parked.append(reply)

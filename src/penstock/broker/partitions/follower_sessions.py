@@ -76,6 +76,12 @@ class Position:
         self.session = session
         self.topic = topic
         self.index = index
+        # What the follower asked for last.
+        self.epoch = -1
+        self.offset = -1
+        self.last_fetched_epoch = -1
+        self.log_start = -1
+        self.max_bytes = 0
         self.replica: Replica | None = None
         self.told_high_watermark = -1
         self.told_log_start = -1

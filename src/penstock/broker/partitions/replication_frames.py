@@ -51,9 +51,11 @@ class ReplicaFetch:
 
     def encode(self, version: int, correlation_id: int, client_id: str) -> bytes:
         message = self.message
-        by_topic: dict[str | bytes, list[Asked]] = {}
+        by_topic: dict[bytes, list[Asked]] = {}
         for asked in self._asked:
-            by_topic.setdefault(asked[0][0], []).append(asked)
+            topic_id = asked[0][0]
+            assert isinstance(topic_id, bytes)
+            by_topic.setdefault(topic_id, []).append(asked)
         state = message.replica_state
         if version < REPLICA_STATE_SINCE or message.forgotten_topics_data or state is None:
             message.topics = [_topic(topic_id, partitions) for topic_id, partitions in by_topic.items()]
@@ -74,7 +76,7 @@ class ReplicaFetch:
         )
         out += uvarint(len(by_topic) + 1)
         for topic_id, partitions in by_topic.items():
-            out += topic_id  # type: ignore[arg-type]
+            out += topic_id
             out += uvarint(len(partitions) + 1)
             for (_, index), epoch, offset, last_epoch, log_start, max_bytes in partitions:
                 out += _request_partition(index, epoch, offset, last_epoch, log_start, max_bytes, 0)
@@ -88,7 +90,7 @@ class ReplicaFetch:
         return read_response(frame, version, position)
 
 
-def _topic(topic_id: str | bytes, partitions: list[Asked]) -> FetchTopic:
+def _topic(topic_id: bytes, partitions: list[Asked]) -> FetchTopic:
     return FetchTopic(
         topic_id=topic_id,
         partitions=[

@@ -1,8 +1,8 @@
 """The fetches that wait for a change of a partition, and their wake-ups.
 
 Consumers wait for the high watermark to move (`Replica.waiting_fetches`); followers watch the log itself
-(`Replica.watchers`). Waiting fetches are woken after the whole socket read that brought the news (`Wakeups.run`), so
-that a burst of produce requests leads to one fetch reply, not many.
+(`Replica.watchers`). Waiting fetches are woken when all connections that were readable together have been read
+(`Wakeups.run`), so that produce requests of many connections lead to one fetch reply, not many.
 """
 
 from __future__ import annotations
