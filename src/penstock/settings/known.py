@@ -29,7 +29,7 @@ num.recovery.threads.per.data.dir num.replica.fetchers principal.builder.class
 producer.purgatory.purge.interval.requests replication.quota.window.num
 replication.quota.window.size.seconds security.providers
 share.fetch.purgatory.purge.interval.requests socket.connection.setup.timeout.max.ms
-socket.connection.setup.timeout.ms telemetry.max.bytes
+socket.connection.setup.timeout.ms
 unstable.api.versions.enable unstable.feature.versions.enable
 """
 
