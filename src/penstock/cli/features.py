@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.arguments import connect
-from penstock.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, Json, command_group, note, print_json, print_table
+from penstock.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, Json, command_group, print_json, print_table
 from penstock.client.wire.admin.features import RELEASES
 
 app = command_group("Show feature levels, and raise them after an upgrade of all nodes.")
@@ -53,6 +53,5 @@ def upgrade(
     """
     with connect(bootstrap_server) as admin:
         levels = admin.features.upgrade(release_version, dry_run=dry_run)
-    note(
-        f"{'possible' if dry_run else 'done'}: {', '.join(f'{name} {level}' for name, level in sorted(levels.items()))}"
-    )
+    shown = ", ".join(f"{name} {level}" for name, level in sorted(levels.items()))
+    print(f"{'possible' if dry_run else 'done'}: {shown}")

@@ -16,9 +16,10 @@ from penstock.protocol.messages.update_features import (
     UpdateFeaturesResponse,
 )
 
-# What each release of Kafka raised: a cluster that is formatted with a release has the levels up to there.
+# What each release of Kafka raised: a cluster that is formatted with a release has the levels up to there. Not
+# kraft.version: whether voters can be added and removed is for the operator to decide, not for the release.
 _RAISED: Final[Mapping[str, Mapping[str, int]]] = {
-    "4.0": {"metadata.version": 25, "kraft.version": 1, "transaction.version": 2, "group.version": 1},
+    "4.0": {"metadata.version": 25, "transaction.version": 2, "group.version": 1},
     "4.1": {"metadata.version": 27, "eligible.leader.replicas.version": 1},
     "4.2": {"metadata.version": 29, "share.version": 1, "streams.version": 1},
     "4.3": {"metadata.version": 30},
