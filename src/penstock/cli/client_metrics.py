@@ -44,7 +44,7 @@ def list_subscriptions(bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, json: Js
     print_table(
         ["NAME", "METRICS", "INTERVAL MS", "MATCH"],
         [
-            [each.name, each.metrics, each.interval_ms, [f"{key}={value}" for key, value in each.match.items()]]
+            [each.name, each.metrics, each.interval_ms, [f"{key}={value}" for key, value in each.match.items()] or None]
             for each in found
         ],
     )
