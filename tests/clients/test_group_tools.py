@@ -1,6 +1,7 @@
-"""Kafka's own commands for groups and transactions: kafka-consumer-groups, kafka-transactions, kafka-console-consumer.
+"""Kafka's own commands: kafka-consumer-groups, kafka-transactions, kafka-console-consumer and others.
 
-All are run in one Java process, after one another. The last reads the internal topics, too: their records are Kafka's.
+All are run in one Java process, after one another. kafka-console-consumer reads the internal topics, too: their records
+are Kafka's.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from waiting import wait_until
 GROUPS = "consumer.group.ConsumerGroupCommand"
 TRANSACTIONS = "TransactionsCommand"
 CONSOLE = "consumer.ConsoleConsumer"
+CLIENT_METRICS = "ClientMetricsCommand"
+FEATURES = "FeatureCommand"
 SETTINGS = {"group.protocol": "classic", "client.id": "me", "session.timeout.ms": "6000"}
 
 
@@ -183,3 +186,23 @@ def test_transactions(tools: Tools) -> None:
     mine = [each["value"]["data"] for each in records if each["key"]["data"]["transactionalId"] == name]
     assert {each["producerId"] for each in mine} == {int(producer["ProducerId"])}
     assert mine[0]["transactionStatus"] == 0  # empty
+
+
+def test_client_metrics_and_features(tools: Tools) -> None:
+    def said(name: str, *arguments: str) -> str:
+        """Whatever the status: kafka-client-metrics cannot be kept from ending its process without failing."""
+        options = ["--bootstrap-server", tools.node.bootstrap, *arguments]
+        return str(tools.client.call("tool", name=name, arguments=options)["output"])
+
+    subscription = ("--name", "billing", "--metrics", "com.example.", "--match", "client_id=nobody")
+    said(CLIENT_METRICS, "--alter", *subscription, "--interval", "30000")
+    assert said(CLIENT_METRICS, "--list").split()[0] == "billing"
+    described = said(CLIENT_METRICS, "--describe", "--name", "billing")
+    assert "interval.ms=30000" in described and "client_id=nobody" in described
+    said(CLIENT_METRICS, "--delete", "--name", "billing")
+    wait_until(lambda: "billing" not in said(CLIENT_METRICS, "--list"), "the subscription is gone")
+
+    assert "metadata.version" in said(FEATURES, "describe")
+    assert "can be upgraded to 2" in said(FEATURES, "upgrade", "--dry-run", "--feature", "transaction.version=2")
+    refused = said(FEATURES, "upgrade", "--dry-run", "--release-version", "4.0")
+    assert "Can't downgrade the version of this feature" in refused
