@@ -124,17 +124,15 @@ def _row(setting: Setting) -> str:
     return f"| `{setting.name}` | {setting.type.name.lower()} | {default} | {documentation} |"
 
 
-# What Apache Kafka 4.3 serves on its brokers beside the APIs that `penstock.protocol` has messages for.
+# What Apache Kafka 4.4 serves on its brokers beside the APIs that `penstock.protocol` has messages for.
 WITHOUT_MESSAGES = (
     (
-        "delegation tokens",
-        "CreateDelegationToken, RenewDelegationToken, ExpireDelegationToken, DescribeDelegationToken",
+        "streams groups",
+        "StreamsGroupHeartbeat, StreamsGroupDescribe, StreamsGroupTopologyDescriptionUpdate",
     ),
-    ("streams groups", "StreamsGroupHeartbeat, StreamsGroupDescribe"),
 )
 MISSING = {
     "authentication": ("Sasl", "Scram"),
-    "metrics pushed by clients (KIP-714)": ("Telemetry",),
     "share groups (KIP-932)": ("Share",),
 }
 
@@ -147,9 +145,9 @@ def apis_page() -> str:
         "# APIs",
         "",
         "What a broker serves, and says in ApiVersions that it serves. Clients choose the highest version both know.",
-        "The last column has the versions of Apache Kafka 4.3.",
+        "The last column has the versions of Apache Kafka 4.4.",
         "",
-        "| key | API | Penstock | Kafka 4.3 |",
+        "| key | API | Penstock | Kafka 4.4 |",
         "|---:|---|---|---|",
     ]
     for key, versions in sorted(served.items()):
@@ -158,11 +156,9 @@ def apis_page() -> str:
     lines += [
         "",
         "InitProducerId 6 (two-phase commit, KIP-939) is served, and known to clients, where",
-        "`transaction.two.phase.commit.enable` is set. Apache Kafka 4.3 calls that version unstable.",
+        "`transaction.two.phase.commit.enable` is set. Apache Kafka 4.4 calls that version unstable.",
         "",
         "DescribeAcls, CreateAcls and DeleteAcls answer SECURITY_DISABLED without an authorizer, as in Kafka.",
-        "",
-        "Apache Kafka 4.4 also has ApiVersions 5, TxnOffsetCommit 6 and DeleteGroups 3; clients do with less.",
         "",
         "## Not served",
         "",
@@ -257,6 +253,9 @@ penstock.metrics.bearer.token=...           # or a token
 
 `listener.name.metrics.ssl.keystore.location` gives the port a key store of its own. `penstock top` and
 `penstock doctor` take user and password, or the token, from `--command-config` or `--profile`, by the same names.
+
+Clients can push metrics of their own to the brokers ([howto/client-metrics.md](howto/client-metrics.md)). They are on
+the same page, and begin with `penstock_client_`. Clients choose their names, so they are not listed below.
 
 A node logs plain text by default. With `penstock.log.format=json` every line is a JSON object with the fields `time`
 (RFC 3339, UTC), `level`, `logger`, `node` and `message`, and `exception` and `thread` if they apply.
@@ -373,6 +372,7 @@ NODE_ROOMS = (
     "replication",
     "security",
     "settings",
+    "telemetry",
     "transactions",
 )
 

@@ -1,7 +1,8 @@
-"""Kafka's own commands for groups and transactions: kafka-consumer-groups, kafka-share-groups, kafka-transactions,
-kafka-console-consumer.
+"""Kafka's own commands: kafka-consumer-groups, kafka-share-groups, kafka-transactions, kafka-console-consumer and
+others.
 
-All are run in one Java process, after one another. The last reads the internal topics, too: their records are Kafka's.
+All are run in one Java process, after one another. kafka-console-consumer reads the internal topics, too: their records
+are Kafka's.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ SHARE_GROUPS = "consumer.group.ShareGroupCommand"
 TRANSACTIONS = "TransactionsCommand"
 CONSOLE = "consumer.ConsoleConsumer"
 SHARE_CONSOLE = "consumer.ConsoleShareConsumer"
+CLIENT_METRICS = "ClientMetricsCommand"
+FEATURES = "FeatureCommand"
 SETTINGS = {"group.protocol": "classic", "client.id": "me", "session.timeout.ms": "6000"}
 
 
@@ -239,3 +242,23 @@ def test_share_console(tools: Tools, unique_topic: Callable[[str], str]) -> None
     mine = [record for record in records if record["key"]["data"]["groupId"] == group]
     batches = [batch for record in mine for batch in record["value"]["data"]["stateBatches"]]
     assert {batch["deliveryState"] for batch in batches} == {4}  # archived
+
+
+def test_client_metrics_and_features(tools: Tools) -> None:
+    def said(name: str, *arguments: str) -> str:
+        """Whatever the status: kafka-client-metrics cannot be kept from ending its process without failing."""
+        options = ["--bootstrap-server", tools.node.bootstrap, *arguments]
+        return str(tools.client.call("tool", name=name, arguments=options)["output"])
+
+    subscription = ("--name", "billing", "--metrics", "com.example.", "--match", "client_id=nobody")
+    said(CLIENT_METRICS, "--alter", *subscription, "--interval", "30000")
+    assert said(CLIENT_METRICS, "--list").split()[0] == "billing"
+    described = said(CLIENT_METRICS, "--describe", "--name", "billing")
+    assert "interval.ms=30000" in described and "client_id=nobody" in described
+    said(CLIENT_METRICS, "--delete", "--name", "billing")
+    wait_until(lambda: "billing" not in said(CLIENT_METRICS, "--list"), "the subscription is gone")
+
+    assert "metadata.version" in said(FEATURES, "describe")
+    assert "can be upgraded to 2" in said(FEATURES, "upgrade", "--dry-run", "--feature", "transaction.version=2")
+    refused = said(FEATURES, "upgrade", "--dry-run", "--release-version", "4.0")
+    assert "Can't downgrade the version of this feature" in refused

@@ -16,6 +16,7 @@ import pytest
 
 from clients.drivers.java import class_path, newest_clients
 from penstock.protocol import messages
+from penstock.protocol.apis import API, ApiKey
 from penstock.protocol.declaration import Message, TypedField, VersionRange
 from penstock.protocol.primitives import Scalar, Variable
 
@@ -154,3 +155,14 @@ def test_a_message_is_declared_as_kafka_defines_it(name: str) -> None:
     if ours_within(schema.flexible, versions) != flexible:
         found.append(f"{name}: flexible {schema.flexible}, Kafka has {definition.get('flexibleVersions')}")
     assert found == []
+
+
+@pytest.mark.parametrize("key", list(ApiKey), ids=lambda key: key.name)
+def test_versions_and_listeners_are_kafkas(key: ApiKey) -> None:
+    """The table of APIs is what docs/apis.md compares us with."""
+    spec = API[key]
+    definition = definitions()[spec.request.__name__]
+    first, latest = VersionRange.parse(definition["validVersions"])
+    stable = latest - 1 if definition.get("latestVersionUnstable") else latest
+    assert (spec.min_version, spec.max_version, spec.latest_version) == (first, stable, latest)
+    assert spec.listeners == set(definition["listeners"])

@@ -306,3 +306,36 @@ def test_many_who_ask_at_once_share_an_answer(node: RunningNode) -> None:
     with urllib.request.urlopen(url_of(node)) as answer:
         after = Page(answer.read().decode()).value("penstock_metrics_scrapes_total") or 0
     assert 2 <= after - before <= 21
+
+
+def test_what_clients_report_of_themselves(cluster: RunningCluster) -> None:
+    """Metrics pushed by librdkafka (KIP-714), of clients that a subscription selects."""
+    cluster.create_topic("telemetry", partitions=1, replicas=1)
+    with Admin(cluster.bootstrap) as admin:
+        admin.client_metrics.set("watched", ["*"], interval_ms=200, match={"client_id": "watched-.*"})
+        producers = [
+            Producer({"bootstrap.servers": cluster.bootstrap, "client.id": name}) for name in ("watched-1", "other")
+        ]
+
+        def reported(client_id: str, *suffixes: str) -> list[str]:
+            for producer in producers:
+                producer.produce("telemetry", b"x")
+                producer.flush(DEADLINE_S)
+            pages = [page_of(broker) for broker in cluster.brokers]
+            names = {
+                name
+                for page in pages
+                for name in page.names
+                if name.startswith("penstock_client_producer_") and any(page.of(name, client_id=client_id))
+            }
+            return [suffix for suffix in suffixes if any(name.endswith(suffix) for name in names)]
+
+        wanted = ["connection_creation_total", "node_request_latency_avg"]
+        wait_until(lambda: reported("watched-1", *wanted) == wanted, "what the watched client did is shown")
+        assert reported("other", "") == []
+        assert over_all(cluster, "penstock_client_metrics_pushes_total") > 0
+        assert over_all(cluster, "penstock_client_metrics_invalid_pushes_total") == 0
+        assert over_all(cluster, "kafka_server_client_metrics_instance_count") >= 2
+        assert [each.name for each in admin.client_metrics.list()] == ["watched"]
+        admin.client_metrics.remove("watched")
+        wait_until(lambda: admin.client_metrics.list() == [], "the subscription is gone")

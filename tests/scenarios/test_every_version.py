@@ -63,11 +63,13 @@ from penstock.protocol.messages.describe_user_scram_credentials import DescribeU
 from penstock.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from penstock.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
+from penstock.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from penstock.protocol.messages.init_producer_id import InitProducerIdRequest
 from penstock.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from penstock.protocol.messages.list_groups import ListGroupsRequest
 from penstock.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from penstock.protocol.messages.list_transactions import ListTransactionsRequest
+from penstock.protocol.messages.push_telemetry import PushTelemetryRequest
 from penstock.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from penstock.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
 from penstock.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -359,6 +361,8 @@ REQUESTS: dict[ApiKey, Callable[[Asked, int], Message]] = {
     ),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: lambda asked, version: ListPartitionReassignmentsRequest(topics=None),
     ApiKey.UNREGISTER_BROKER: lambda asked, version: UnregisterBrokerRequest(broker_id=999),
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: lambda asked, version: GetTelemetrySubscriptionsRequest(),
+    ApiKey.PUSH_TELEMETRY: lambda asked, version: PushTelemetryRequest(client_instance_id=UNKNOWN_ID, metrics=b"x"),
     ApiKey.UNREGISTER_CONTROLLER: lambda asked, version: UnregisterControllerRequest(controller_id=999),
     ApiKey.ADD_RAFT_VOTER: lambda asked, version: AddRaftVoterRequest(voter_id=999, timeout_ms=1000),
     ApiKey.REMOVE_RAFT_VOTER: lambda asked, version: RemoveRaftVoterRequest(voter_id=999),
@@ -404,6 +408,7 @@ REFUSED = {
     ApiKey.ELECT_LEADERS,
     ApiKey.UNREGISTER_BROKER,
     ApiKey.UNREGISTER_CONTROLLER,
+    ApiKey.PUSH_TELEMETRY,
     ApiKey.ADD_RAFT_VOTER,
     ApiKey.REMOVE_RAFT_VOTER,
     ApiKey.DESCRIBE_ACLS,

@@ -725,6 +725,7 @@ def test_each_row_is_allowed_with_its_acls_and_denied_without_any_of_them(rows: 
 def test_every_api_has_a_row_or_needs_nothing() -> None:
     covered = {each.request.__schema__.key for each in BROKER_ROWS + CONTROLLER_ROWS}
     free_or_filtered = {"API_VERSIONS", "DESCRIBE_CLUSTER", "LIST_GROUPS", "LIST_TRANSACTIONS"}
+    free_or_filtered |= {"GET_TELEMETRY_SUBSCRIPTIONS", "PUSH_TELEMETRY"}
     # Answered by whoever the client has proved to be: its own login, and tokens it may renew.
     free_or_filtered |= {"SASL_HANDSHAKE", "SASL_AUTHENTICATE", "RENEW_DELEGATION_TOKEN", "EXPIRE_DELEGATION_TOKEN"}
     free_or_filtered.add("DESCRIBE_DELEGATION_TOKEN")

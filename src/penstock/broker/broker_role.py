@@ -53,6 +53,7 @@ from penstock.broker.shares.share_partitions import SharePartitions
 from penstock.broker.storage.assignment import Assignment
 from penstock.broker.storage.directory_assignments import DirectoryAssignments
 from penstock.broker.storage.storage import Storage
+from penstock.broker.telemetry import ClientTelemetry
 from penstock.io.environment import Environment
 from penstock.log.cleaner import Cleaner
 from penstock.metadata.delta import MetadataDelta
@@ -63,6 +64,7 @@ from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.broker_registration import Listener
 from penstock.security.authorizer import Authorizer
 from penstock.settings.live import LiveSettings
+from penstock.telemetry.instances import ClientInstances
 
 
 @owned_by_loop()
@@ -127,6 +129,7 @@ class BrokerRole:
         self._serve_records(hints, followers)
         self._serve_coordinators(producer_ids)
         self._serve_cluster(identity)
+        self.telemetry = self._serve_telemetry()
 
     # -- the parts --------------------------------------------------------------------------------------------------
 
@@ -389,6 +392,18 @@ class BrokerRole:
         self.router.serve(apis.ADMIN_APIS, for_admin)
         self.router.serve(apis.BROKER_ADMIN_APIS, for_admin)
 
+    def _serve_telemetry(self) -> ClientTelemetry:
+        randomness = self._environment.randomness
+        telemetry = ClientTelemetry(
+            loop=self._environment.loop,
+            clock=self._environment.clock,
+            settings=self._settings,
+            metadata=self._quorum,
+            instances=ClientInstances(lambda: randomness.bytes(16)),
+        )
+        self.router.serve(apis.TELEMETRY_APIS, services.TelemetryServices(telemetry=telemetry))
+        return telemetry
+
     # -- start ------------------------------------------------------------------------------------------------------
 
     async def register(self, listeners: list[Listener]) -> None:
@@ -446,6 +461,7 @@ class BrokerRole:
                 storage=self.storage,
                 fetch_sessions=self._fetch_sessions,
                 follower_sessions=self.replication.followers,
+                telemetry=self.telemetry,
             ),
             CoordinatorSources(
                 loop=self._environment.loop,

@@ -12,11 +12,13 @@ from penstock.cli import (
     acls,
     bench,
     certificates,
+    client_metrics,
     cluster,
     console,
     consume,
     demo,
     doctor,
+    features,
     formatting,
     groups,
     log,
@@ -88,6 +90,8 @@ def application() -> Any:
     app.add_typer(tokens.app, name="tokens", rich_help_panel="Use")
     app.add_typer(quotas.app, name="quotas", rich_help_panel="Use")
     app.add_typer(schemas.app, name="schemas", rich_help_panel="Use")
+    app.add_typer(client_metrics.app, name="client-metrics", rich_help_panel="Use")
+    app.add_typer(features.app, name="features", rich_help_panel="Use")
     app.add_typer(pipeline.app, name="pipeline", rich_help_panel="Use")
     app.add_typer(spark.app, name="spark", rich_help_panel="Use")
     app.command("top", rich_help_panel="Look")(top.top)

@@ -1,13 +1,16 @@
-"""`penstock cluster`: shows brokers, the controller quorum and under-replicated partitions."""
+"""`penstock cluster`: shows brokers, the controller quorum and under-replicated partitions; unregisters nodes."""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import Annotated
+
+import typer
 
 from penstock.cli.arguments import connect
 from penstock.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, Json, command_group, print_json, print_table
 
-app = command_group("Describe a cluster.")
+app = command_group("Describe a cluster, and unregister its nodes.")
 
 
 @app.callback()
@@ -58,3 +61,35 @@ def describe(bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False
     print()
     print(f"under-replicated partitions: {', '.join(map(str, cluster.under_replicated)) or 'none'}")
     print(f"partitions without a leader: {', '.join(map(str, cluster.offline)) or 'none'}")
+
+
+@app.command("unregister-broker")
+def unregister_broker(
+    broker_id: Annotated[int, typer.Argument(metavar="ID", help="The broker.", show_default=False)],
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Remove the registration of a broker that will not return.
+
+    Reassign its replicas first: `penstock topics reassign`.
+
+    Example:
+
+        penstock cluster unregister-broker 4
+    """
+    with connect(bootstrap_server) as admin:
+        admin.cluster.unregister_broker(broker_id)
+
+
+@app.command("unregister-controller")
+def unregister_controller(
+    controller_id: Annotated[int, typer.Argument(metavar="ID", help="The controller.", show_default=False)],
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Remove the registration of a controller that has left the quorum and will not return (KIP-1312).
+
+    Example:
+
+        penstock cluster unregister-controller 103
+    """
+    with connect(bootstrap_server) as admin:
+        admin.cluster.unregister_controller(controller_id)

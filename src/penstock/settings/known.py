@@ -31,7 +31,7 @@ producer.purgatory.purge.interval.requests replication.quota.window.num
 replication.quota.window.size.seconds security.providers
 share.coordinator.append.linger.ms share.coordinator.cached.buffer.max.bytes share.coordinator.threads
 share.fetch.purgatory.purge.interval.requests socket.connection.setup.timeout.max.ms
-socket.connection.setup.timeout.ms telemetry.max.bytes
+socket.connection.setup.timeout.ms
 unstable.api.versions.enable unstable.feature.versions.enable
 """
 

@@ -63,6 +63,17 @@ class ObservabilitySettings:
         "partitions are left out, and penstock_metrics_series_left_out counts them. An addition to Kafka's settings.",
         at_least(0),
     )
+    telemetry_max_bytes: int = integer(
+        1_048_576,
+        "The maximum size of the metrics that a client pushes at once, compressed and uncompressed.",
+        at_least(1),
+    )
+    penstock_telemetry_max_series: int = integer(
+        10_000,
+        "How many numbers that clients pushed a broker keeps and shows among its metrics. Further ones are left out, "
+        "and penstock_client_metrics_series_left_out_total counts them. An addition to Kafka's settings.",
+        at_least(0),
+    )
     penstock_log_format: str = string(
         "text",
         "The format of the node's own log: plain text, or one JSON object per line. An addition to Kafka's settings.",

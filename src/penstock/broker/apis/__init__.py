@@ -46,6 +46,7 @@ from penstock.broker.apis import (
     expire_delegation_token,
     fetch,
     find_coordinator,
+    get_telemetry_subscriptions,
     heartbeat,
     incremental_alter_configs,
     init_producer_id,
@@ -63,6 +64,7 @@ from penstock.broker.apis import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    push_telemetry,
     read_share_group_state,
     read_share_group_state_summary,
     remove_raft_voter,
@@ -89,6 +91,7 @@ from penstock.broker.apis.services import (
     LogServices,
     ProduceServices,
     ShareServices,
+    TelemetryServices,
     TransactionServices,
 )
 from penstock.broker.net.router import Api
@@ -114,6 +117,7 @@ TRANSACTION_APIS: tuple[Api[TransactionServices], ...] = (
     init_producer_id, add_partitions_to_txn, add_offsets_to_txn, end_txn, write_txn_markers, txn_offset_commit,
     describe_transactions, list_transactions,
 )  # fmt: skip
+TELEMETRY_APIS: tuple[Api[TelemetryServices], ...] = (get_telemetry_subscriptions, push_telemetry)
 # APIs that every node serves.
 ADMIN_APIS: tuple[Api[AdminServices], ...] = (
     api_versions, create_topics, delete_topics, describe_configs, alter_configs, create_partitions,
@@ -128,5 +132,5 @@ BROKER_ADMIN_APIS: tuple[Api[AdminServices], ...] = (list_config_resources, desc
 
 BROKER_APIS: tuple[Api[Never], ...] = (
     *PRODUCE_APIS, *FETCH_APIS, *SHARE_APIS, *LOG_APIS, *CLUSTER_APIS, *GROUP_APIS, *TRANSACTION_APIS, *ADMIN_APIS,
-    *BROKER_ADMIN_APIS,
+    *BROKER_ADMIN_APIS, *TELEMETRY_APIS,
 )  # fmt: skip

@@ -27,6 +27,7 @@ from penstock.broker.partitions.searches import Searches
 from penstock.broker.partitions.wakeups import Wakeups
 from penstock.broker.shares.share_partitions import SharePartitions
 from penstock.broker.storage.storage import Storage
+from penstock.broker.telemetry import ClientTelemetry
 from penstock.io.clock import Clock
 from penstock.io.files import FileSystem
 from penstock.metadata.image import Metadata
@@ -126,3 +127,8 @@ class AdminServices:
     """The routes of the listener that received the request."""
     address: tuple[str, int] | None
     """The cluster id and the node id that a client of this listener must mean; None where any client is served."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TelemetryServices:
+    telemetry: ClientTelemetry

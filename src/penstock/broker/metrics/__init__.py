@@ -13,6 +13,7 @@ the logs.
     node_metrics         requests, quorum, process          | from the state of a node
     coordinator_metrics  groups, their lag, transactions    |
     quota_metrics        quotas of clients                  |
+    client_metrics       what clients report of themselves  |
     exposition           families and samples as text
     endpoint             HTTP, on the node's own loop
 """

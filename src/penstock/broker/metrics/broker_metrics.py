@@ -14,6 +14,7 @@ from penstock.broker.partitions.follower_sessions import FollowerSessions
 from penstock.broker.partitions.replica import Replica
 from penstock.broker.partitions.replicas import Replicas
 from penstock.broker.storage.storage import Storage
+from penstock.broker.telemetry import ClientTelemetry
 from penstock.io.files import FileSystem
 from penstock.log.log import Log
 from penstock.settings.live import LiveSettings
@@ -28,6 +29,7 @@ class BrokerSources:
     storage: Storage
     fetch_sessions: FetchSessions
     follower_sessions: FollowerSessions
+    telemetry: ClientTelemetry
 
 
 def traffic(sources: BrokerSources) -> Iterator[Collected]:

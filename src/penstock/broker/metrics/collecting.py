@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Final
 
-from penstock.broker.metrics import broker_metrics, coordinator_metrics, node_metrics, quota_metrics
+from penstock.broker.metrics import broker_metrics, client_metrics, coordinator_metrics, node_metrics, quota_metrics
 from penstock.broker.metrics.broker_metrics import BrokerSources
 from penstock.broker.metrics.coordinator_metrics import CoordinatorSources
 from penstock.broker.metrics.exposition import Collected, lines_of
@@ -58,5 +58,6 @@ async def _collectors(
         coordinator_metrics.groups(coordinators, committed, ends),
         coordinator_metrics.transactions(coordinators),
         coordinator_metrics.coordinators(coordinators),
+        client_metrics.clients(broker.telemetry),
         node_metrics.process(node),  # last: it reports how many series were left out
     )

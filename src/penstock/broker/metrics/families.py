@@ -266,6 +266,26 @@ METADATA_LAG = QUORUM.gauge(
     "Committed metadata records that this node has not applied yet.",
 )
 
+CLIENTS = Section("Metrics of clients")
+CLIENT_INSTANCES = CLIENTS.gauge(
+    "kafka_server_client_metrics_instance_count", "Clients that asked this broker which metrics to send (KIP-714)."
+)
+CLIENT_PUSHES = CLIENTS.counter("penstock_client_metrics_pushes_total", "Metrics received, counted by pushes.")
+CLIENT_PUSHES_INVALID = CLIENTS.counter(
+    "penstock_client_metrics_invalid_pushes_total", "Pushes that could not be read, or were too large uncompressed."
+)
+CLIENT_REQUESTS_THROTTLED = CLIENTS.counter(
+    "kafka_server_client_metrics_throttle_total", "Requests for subscriptions, and pushes, that came too early."
+)
+CLIENT_SUBSCRIPTIONS_UNKNOWN = CLIENTS.counter(
+    "kafka_server_client_metrics_unknown_subscription_request_total",
+    "Pushes for a subscription that has changed. The client asks for the new one.",
+)
+CLIENT_SERIES_LEFT_OUT = CLIENTS.counter(
+    "penstock_client_metrics_series_left_out_total",
+    "Numbers from clients that were not kept for penstock.telemetry.max.series.",
+)
+
 PROCESS = Section("The process")
 LOOP_LAG = PROCESS.histogram(
     "penstock_loop_lag_seconds",

@@ -212,6 +212,11 @@ class Connection(asyncio.BufferedProtocol):
         self._small_frame_max = -1  # no frame is usual
 
     @property
+    def peer_port(self) -> int | None:
+        peername = None if self.transport is None else self.transport.get_extra_info("peername")
+        return peername[1] if isinstance(peername, tuple) else None
+
+    @property
     def is_guarded(self) -> bool:
         """Whether the client has yet to authenticate."""
         return self._is_guarded

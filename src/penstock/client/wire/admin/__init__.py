@@ -16,6 +16,8 @@
         admin.tokens.create(renewers=["User:spark"])
         admin.log_dirs.move(1, {TopicPartition("orders", 0): "/data/disk-2"})
         admin.quotas.alter({"user": "alice"}, {"producer_byte_rate": 1_000_000})
+        admin.client_metrics.set("all", ["*"], interval_ms=60_000)
+        admin.features.upgrade("4.4", dry_run=True)
 
 Results are plain frozen dataclasses. A refusal of a broker is a `KafkaError`; a request that cannot be sent or answered
 is a `ClientError`.
@@ -26,8 +28,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.client.wire.admin.acls import Acl, AclFilter, Acls
+from penstock.client.wire.admin.client_metrics import ClientMetrics
 from penstock.client.wire.admin.cluster import ClusterGroup
 from penstock.client.wire.admin.configs import Configs, ResourceType
+from penstock.client.wire.admin.features import Features
 from penstock.client.wire.admin.groups import Groups
 from penstock.client.wire.admin.log_dirs import LogDirs
 from penstock.client.wire.admin.quotas import Quotas
@@ -63,6 +67,8 @@ class Admin(Closing):
         self.users = Users(self._cluster)
         self.tokens = Tokens(self._cluster)
         self.quotas = Quotas(self._cluster)
+        self.client_metrics = ClientMetrics(self._cluster)
+        self.features = Features(self._cluster)
 
     def close(self) -> None:
         self._cluster.close()

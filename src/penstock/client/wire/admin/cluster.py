@@ -17,6 +17,11 @@ from penstock.protocol.messages.describe_quorum import (
     DescribeQuorumRequestTopicData,
     DescribeQuorumResponse,
 )
+from penstock.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from penstock.protocol.messages.unregister_controller import (
+    UnregisterControllerRequest,
+    UnregisterControllerResponse,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +97,17 @@ class ClusterGroup:
                 )
             ),
         )
+
+    def unregister_broker(self, broker_id: int) -> None:
+        """Remove a broker that will not return. Its replicas stay assigned to it until they are reassigned."""
+        response = self._cluster.request(UnregisterBrokerRequest(broker_id=broker_id), UnregisterBrokerResponse)
+        raise_for(response.error_code, response.error_message, f"cannot unregister broker {broker_id}")
+
+    def unregister_controller(self, controller_id: int) -> None:
+        """Remove a controller that will not return, and no longer votes."""
+        request = UnregisterControllerRequest(controller_id=controller_id)
+        response = self._cluster.request(request, UnregisterControllerResponse)
+        raise_for(response.error_code, response.error_message, f"cannot unregister controller {controller_id}")
 
     def _quorum_if_allowed(self) -> QuorumDescription | None:
         """A user who may use topics only still sees the brokers."""

@@ -26,6 +26,7 @@ _SET, _DELETE = 0, 1
 class ResourceType(IntEnum):
     TOPIC = 2
     BROKER = 4  # by id; the empty name means all brokers
+    CLIENT_METRICS = 16  # by the name of a subscription
     GROUP = 32
 
 
