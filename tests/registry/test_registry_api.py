@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-from narrowing import expect
+from narrowing import expect, present
 from registry_nodes import Reply, ask, record_schema
 
 Name = Callable[[str], str]
@@ -43,12 +43,13 @@ def test_confluents_client(client: SchemaRegistryClient, unique_topic: Name) -> 
     with pytest.raises(SchemaRegistryError) as refused:
         client.register_schema(subject, Schema(record_schema("Order", "other"), "AVRO"))
     assert (refused.value.http_status_code, refused.value.error_code) == (409, 409)
-    assert client.set_compatibility(subject, "FULL")["compatibility"] == "FULL"
+    client.set_compatibility(subject, "FULL")
     assert client.get_compatibility(subject) == "FULL"
     using = json.dumps({"type": "record", "name": "Basket", "fields": [{"name": "order", "type": "Order"}]})
     basket = Schema(using, "AVRO", [SchemaReference("Order", subject, 1)])
     basket_id = client.register_schema(unique_topic("basket"), basket)
-    assert client.get_schema(basket_id).references[0].subject == subject
+    (reference,) = present(client.get_schema(basket_id).references)
+    assert reference.subject == subject
     assert client.delete_version(user, 1) == 1
     assert client.delete_subject(user, permanent=True) == [1]
     assert user not in client.get_subjects()

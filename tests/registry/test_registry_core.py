@@ -12,7 +12,7 @@ from penstock.registry.core import deletion, reading, records, registration, set
 from penstock.registry.core.candidate import Candidate, read_candidate
 from penstock.registry.core.errors import RegistryError
 from penstock.registry.core.names import checked, context_named, normalized
-from penstock.registry.core.records import SchemasRecord
+from penstock.registry.core.records import SchemasRecord, UnreadableRecord
 from penstock.schemas import Reference
 from registry_nodes import record_schema
 from registry_world import Registry
@@ -89,9 +89,9 @@ def test_soft_and_permanent_deletion(registry: Registry) -> None:
     assert code_of(lambda: delete(False)) == 40404
     assert delete(True) == [2]
     assert code_of(lambda: delete(True)) == 40401
-    # The ids are not given again, though nothing of them is left.
+    # The ids are not given again, though compaction leaves nothing of them but a note.
+    assert registry.compacted().register("a-value", A1)["id"] == 3
     assert registry.register("a-value", A1)["id"] == 3
-    assert registry.compacted().register("b-value", A2)["id"] == 4
 
 
 def test_a_deleted_schema_that_comes_again_is_a_new_version_with_its_old_id(registry: Registry) -> None:
@@ -117,6 +117,34 @@ def test_references(registry: Registry) -> None:
     assert code_of(lambda: registry.hard("x", 1)) == 42206
     registry.hard("u", 1)
     assert registry.hard("x", 1) == 1
+
+
+def test_references_of_a_topic_that_lead_in_a_circle_are_refused(registry: Registry) -> None:
+    """Requests cannot make a circle; a topic that something else wrote may contain one."""
+    for subject, other in (("a", "b"), ("b", "a")):
+        reference = [{"name": other.upper(), "subject": other, "version": 1}]
+        fields = [{"name": "x", "type": ["null", other.upper()]}]
+        schema = json.dumps({"type": "record", "name": subject.upper(), "fields": fields})
+        value = {"subject": subject, "version": 1, "id": ord(subject), "references": reference, "schema": schema}
+        registry.state.replay(SchemasRecord(records.schema_key(subject, 1), value))
+    using = json.dumps({"type": "record", "name": "U", "fields": [{"name": "a", "type": "A"}]})
+    assert code_of(lambda: registry.register("u", using, references=(Reference("A", "a", 1),))) == 42201
+    assert code_of(lambda: registry.register("a", A1)) == 42201
+    assert reading.get_by_id(registry.state, ord("a"), None).subject == "a"
+
+
+def test_records_that_are_not_understood_do_not_stop_the_replay(registry: Registry) -> None:
+    registry.state.replay(SchemasRecord({"keytype": "ASSOC", "magic": 0}, {"guid": "x"}))
+    for key, value in (({"keytype": "NEW"}, {}), (records.schema_key("s", 1), {"id": 1}), ({"keytype": "SCHEMA"}, {})):
+        with pytest.raises(UnreadableRecord):
+            registry.state.replay(SchemasRecord(key, value))
+    for text in (b"", b"{", b"[]", b"1", b"[" * 100_000):
+        with pytest.raises(UnreadableRecord):
+            records.decode(text, b"{}")
+    registry.register("a", A1)
+    taken = {"subject": "b", "version": 1, "id": 1, "schema": A2, "deleted": False}
+    with pytest.raises(UnreadableRecord, match="of another schema"):
+        registry.state.replay(SchemasRecord(records.schema_key("b", 1), taken))
 
 
 def test_contexts_have_their_own_ids_and_settings(registry: Registry) -> None:

@@ -25,6 +25,7 @@ actions = st.lists(
         st.tuples(st.just("register"), st.sampled_from(SUBJECTS), st.sampled_from(SCHEMAS)),
         st.tuples(st.just("delete"), st.sampled_from(SUBJECTS), st.integers(1, 4), st.booleans()),
         st.tuples(st.just("delete subject"), st.sampled_from(SUBJECTS), st.booleans()),
+        st.tuples(st.just("destroy"), st.sampled_from(SUBJECTS)),
         st.tuples(st.just("config"), st.sampled_from([None, *SUBJECTS]), st.sampled_from(["NONE", "BACKWARD"])),
         st.tuples(st.just("restart")),
     ),
@@ -40,6 +41,9 @@ def perform(registry: Registry, action: tuple[Any, ...]) -> Registry:
             registry.apply(deletion.delete_version(registry.state, subject, number, permanent=permanent))
         case ("delete subject", subject, permanent):
             registry.apply(deletion.delete_subject(registry.state, subject, permanent=permanent))
+        case ("destroy", subject):
+            for permanent in (False, True):
+                registry.apply(deletion.delete_subject(registry.state, subject, permanent=permanent))
         case ("config", subject, level):
             registry.apply(settings.set_config(registry.state, subject, {"compatibility": level}))
         case ("restart",):

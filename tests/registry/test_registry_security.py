@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import datetime
+import functools
 import http.client
 import json
 import ssl
@@ -58,36 +59,55 @@ class SecureRegistry(LocalRegistry):
 
 
 @pytest.fixture(scope="module")
-def secure_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureRegistry]:
+def secure_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[SecureRegistry]]:
+    """Two nodes of one registry, on a cluster with passwords."""
     directory = tmp_path_factory.mktemp("secure")
     now = datetime.datetime.now(datetime.UTC)
-    issue(create_authority(str(directory), "registry", now), str(directory / "registry.pem"), "r", ["127.0.0.1"], now)
-    (directory / "roles.toml").write_text(ROLES)
+    pem, roles, trusted = (str(directory / name) for name in ("registry.pem", "roles.toml", "ca.pem"))
+    issue(create_authority(str(directory), "registry", now), pem, "r", ["127.0.0.1"], now)
+    Path(roles).write_text(ROLES)
+    security = ["--certificate", pem, "--key", pem, "--authority", trusted, "--roles", roles]
     with Cluster(1, users=USERS, properties={"group.initial.rebalance.delay.ms": "0"}) as cluster:
-        pem = str(directory / "registry.pem")
-        (port,) = free_ports(1, "127.0.0.1")
-        node = SecureRegistry(
-            str(directory / "node"),
-            bootstrap=f"@{cluster.client_file()}",
-            host="127.0.0.1",
-            port=port,
-            arguments=["--certificate", pem, "--key", pem, "--roles", str(directory / "roles.toml")],
-        )
-        node.authority = str(directory / "ca.pem")
-        node.start()
+        bootstrap = f"@{cluster.client_file()}"
+        nodes = [
+            SecureRegistry(
+                str(directory / f"node-{port}"), bootstrap=bootstrap, host="127.0.0.1", port=port, arguments=security
+            )
+            for port in free_ports(2, "127.0.0.1")
+        ]
         try:
-            node.wait_ready(60)
-            yield node
+            for node in nodes:
+                node.authority = trusted
+                node.start()
+            for node in nodes:
+                node.wait_ready(60)
+            yield nodes
         finally:
-            node.stop()
+            for node in nodes:
+                node.stop()
 
 
-def test_users_of_the_cluster_and_their_roles(secure_registry: SecureRegistry) -> None:
-    ask = secure_registry.ask
+def everywhere(nodes: list[SecureRegistry], path: str) -> bool:
+    return all(node.ask("GET", path, user="alice").status == 200 for node in nodes)
+
+
+def test_a_write_is_forwarded_with_the_users_password_over_https(secure_nodes: list[SecureRegistry]) -> None:
+    for number, node in enumerate(secure_nodes):
+        schema = {"schema": record_schema(f"Forwarded{number}", "id")}
+        path = f"/subjects/orders-{number}/versions"
+        assert node.ask("POST", path, schema, user="alice").status == 200
+        assert node.ask("POST", f"/subjects/users-{number}/versions", schema, user="alice").code == 40301
+        wait_until(functools.partial(everywhere, secure_nodes, path), f"{path} on all nodes")
+    for number in range(len(secure_nodes)):
+        assert secure_nodes[0].ask("DELETE", f"/subjects/orders-{number}", user="ops").content == [1]
+
+
+def test_users_of_the_cluster_and_their_roles(secure_nodes: list[SecureRegistry]) -> None:
+    ask = secure_nodes[0].ask
     schema = {"schema": record_schema("Order", "id")}
     assert ask("GET", "/subjects").status == 401
     assert ask("GET", "/subjects", user="alice", password="wrong").status == 401
-    made = wait_until(lambda: ask("POST", "/subjects/orders-value/versions", schema, user="alice"), "an answer")
+    made = ask("POST", "/subjects/orders-value/versions", schema, user="alice")
     assert made.status == 200, made
     by_id = f"/schemas/ids/{made.content['id']}"
     assert ask("GET", by_id, user="alice").status == 200
@@ -95,6 +115,8 @@ def test_users_of_the_cluster_and_their_roles(secure_registry: SecureRegistry) -
     # bob is a user of the cluster without a role, alice writes orders only, ops may do everything.
     assert ask("GET", by_id, user="bob").code == 40301
     assert ask("GET", "/subjects", user="bob").content == []
+    assert ask("GET", "/config", user="bob").status == 200
+    assert ask("GET", "/config/orders-value?defaultToGlobal=true", user="bob").code == 40301
     assert ask("GET", "/subjects", user="alice").content == ["orders-value"]
     assert ask("POST", "/subjects/users-value/versions", schema, user="alice").code == 40301
     assert ask("PUT", "/config", {"compatibility": "NONE"}, user="alice").code == 40301

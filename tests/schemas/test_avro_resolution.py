@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import fastavro
 import pytest
-from avro_strategies import covering, pairs
 from hypothesis import HealthCheck, event, given, settings
 
 from penstock.schemas import SchemaType, incompatibilities, parse
+from schemas.avro_strategies import covering, pairs
 
 SLOW = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -20,7 +20,7 @@ def messages(reader: object, writer: object) -> list[str]:
     return incompatibilities(parse(SchemaType.AVRO, json.dumps(reader)), parse(SchemaType.AVRO, json.dumps(writer)))
 
 
-def reads(reader: object, writer: object, data: bytes) -> bool:
+def reads(reader: Any, writer: Any, data: bytes) -> bool:
     try:
         fastavro.schemaless_reader(io.BytesIO(data), fastavro.parse_schema(writer), fastavro.parse_schema(reader))
     except (fastavro.read.SchemaResolutionError, KeyError, ValueError, TypeError):
@@ -120,7 +120,7 @@ def test_a_verdict_does_not_rest_on_an_assumption_that_proved_wrong() -> None:
     child = record("a.C", field("back", ["null", "a.W"]))
     writer = record("a.W", field("child", child), field("v", "int"))
     reader = [record("a.W", field("child", child), field("v", "string")), record("b.W", field("child", "a.C"))]
-    assert [message.split()[0] for message in messages(reader, writer)][0] == "MISSING_UNION_BRANCH"
+    assert messages(reader, writer)[0].startswith("MISSING_UNION_BRANCH")
 
 
 def test_recursive_schemas() -> None:

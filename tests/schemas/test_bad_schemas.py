@@ -137,7 +137,7 @@ def test_refusals(schema_type: SchemaType, text: str, why: str) -> None:
 
 
 def test_an_import_of_itself_or_of_a_later_file_is_not_found() -> None:
-    with pytest.raises(InvalidSchema, match="'schema.proto' is not among the references"):
+    with pytest.raises(InvalidSchema, match=r"'schema.proto' is not among the references"):
         parse(SchemaType.PROTOBUF, 'import "schema.proto";')
     first = ("a.proto", 'syntax = "proto3"; import "b.proto"; message A { B b = 1; }')
     second = ("b.proto", 'syntax = "proto3"; import "a.proto"; message B { A a = 1; }')
@@ -145,21 +145,23 @@ def test_an_import_of_itself_or_of_a_later_file_is_not_found() -> None:
         parse(SchemaType.PROTOBUF, 'import "a.proto";', [first, second])
 
 
+_BRACKETS = ["{", "}", "[", "]", ":", ",", "1", "null"]
 WORDS = {
     SchemaType.AVRO: [
-        '"type"', '"record"', '"name"', '"fields"', '"enum"', '"symbols"', '"default"', '"null"', '"int"', '"R"', '"array"',
-        '"items"', '"aliases"', '"logicalType"', "{", "}", "[", "]", ":", ",", "1", "null", "-1.5", '"\\ud800"',
+        *('"type"', '"record"', '"name"', '"fields"', '"enum"', '"symbols"', '"default"', '"null"', '"int"', '"R"'),
+        *('"array"', '"items"', '"aliases"', '"logicalType"', "-1.5", '"\\ud800"', *_BRACKETS),
     ],
     SchemaType.JSON: [
-        '"type"', '"object"', '"properties"', '"$ref"', '"#"', '"#/a"', '"oneOf"', '"enum"', '"required"', '"$id"', '"items"',
-        '"string"', "{", "}", "[", "]", ":", ",", "1", "null", "true", "1e400",
+        *('"type"', '"object"', '"properties"', '"$ref"', '"#"', '"#/a"', '"oneOf"', '"enum"', '"required"', '"$id"'),
+        *('"items"', '"string"', "true", "1e400", *_BRACKETS),
     ],
     SchemaType.PROTOBUF: [
-        "message", "M", "{", "}", "int32", "a", "=", "1", ";", "optional", "repeated", "oneof", "map", "<", ">", ",", "enum",
-        "option", "(", ")", "[", "]", "default", '"x"', "reserved", "to", "max", "extend", "group", "G", "import", "package",
-        ".", "-", "service", "rpc", "returns", "syntax", '"proto3"', "0x1", "1e5", "inf", "json_name", "deprecated", "true",
+        *("message", "M", "{", "}", "int32", "a", "=", "1", ";", "optional", "repeated", "oneof", "map", "<", ">", ","),
+        *("enum", "option", "(", ")", "[", "]", "default", "reserved", "to", "max", "extend", "group", "G", "import"),
+        *("package", ".", "-", "service", "rpc", "returns", "syntax", '"proto3"', "0x1", "1e5", "inf", "json_name"),
+        *("deprecated", "true", '"x"'),
     ],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("schema_type", TYPES)

@@ -200,11 +200,11 @@ def diff(
     import difflib
 
     with _connected(registry, authority) as client:
-        texts = [
+        old, new = (
             _pretty(client.request("GET", "subjects", subject, "versions", version)).splitlines()
             for version in (older, newer)
-        ]
-    for line in difflib.unified_diff(*texts, f"{subject} {older}", f"{subject} {newer}", lineterm=""):
+        )
+    for line in difflib.unified_diff(old, new, f"{subject} {older}", f"{subject} {newer}", lineterm=""):
         print(line)
 
 

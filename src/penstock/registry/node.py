@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from penstock.client.errors import ClientError, RecordTooLarge, TimedOut, Unreachable
 from penstock.client.wire.leaders import STALE
-from penstock.model.errors import KafkaError
+from penstock.model.errors import ErrorCode, KafkaError
 from penstock.records.record import Record
 from penstock.registry.core import records as schemas_records
 from penstock.registry.core.candidate import Parser
@@ -32,9 +32,9 @@ from penstock.registry.core.decision import Decision
 from penstock.registry.core.errors import RegistryError, too_large
 from penstock.registry.core.records import SchemasRecord, UnreadableRecord
 from penstock.registry.core.state import State
-from penstock.registry.kafka.election import Elected, Identity, Membership, Rejoin
+from penstock.registry.kafka.election import Elected, Identity, Membership, Rejoin, Removed
 from penstock.registry.kafka.topic import TopicReader, ensure_topic
-from penstock.registry.kafka.writer import RENEW_S, TopicWriter, WriteFailed
+from penstock.registry.kafka.writer import RENEW_S, TopicWriter, WriteFailed, WriterFenced
 
 logger = logging.getLogger("penstock.registry")
 
@@ -93,10 +93,6 @@ class RegistryNode:
         return self._writer is not None and time.monotonic() < self._member_until
 
     @property
-    def is_elected(self) -> bool:
-        return self._elected.is_mine
-
-    @property
     def elsewhere(self) -> Identity | None:
         """The writer, if it is another node."""
         return None if self._elected.is_mine else self._elected.writer
@@ -125,13 +121,20 @@ class RegistryNode:
                 raise NotTheWriter
             try:
                 offset = await self._in_thread(lambda: writer.append(decision.records))
+                await self.reached(offset)
             except RecordTooLarge:
                 raise too_large(RECORD_BYTES_MAX) from None
             except WriteFailed as error:
                 logger.warning("a write failed: %s", error)
                 self._give_up_writing()
+                if isinstance(error, WriterFenced):
+                    self._resign()  # another node was elected, and must not be fenced in return
                 raise NotTheWriter from error
-            await self.reached(offset)
+            except BaseException:
+                # The records may be in the topic and are not in the state: nothing may be decided against it until
+                # this node has taken the writer's place anew, which reads everything.
+                self._give_up_writing()
+                raise
             return Written(decision.answer, offset)
 
     async def reached(self, offset: int) -> None:
@@ -187,6 +190,8 @@ class RegistryNode:
                 try:
                     chunk = await self._in_thread(lambda: reader.read(_POLL_S if self.loaded.is_set() else 0.0))
                 except _FAILURES as error:
+                    if isinstance(error, KafkaError) and error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                        raise  # the log is another one than what was replayed: only a new start reads it whole
                     logger.warning("cannot read %s: %s", settings.topic, error)
                     await asyncio.sleep(_RETRY_S)
                     continue
@@ -229,6 +234,8 @@ class RegistryNode:
                         await self._in_thread(membership.heartbeat)
                         self._stay(elected, sent)
                         await asyncio.sleep(settings.session_s / 3)
+                except Removed:
+                    self._resign()
                 except Rejoin:
                     continue
                 except _FAILURES as error:
@@ -237,7 +244,7 @@ class RegistryNode:
                         logging.DEBUG if moving else logging.WARNING, "not in the group %s: %s", settings.group, error
                     )
                     if time.monotonic() > self._member_until:
-                        self._stay(Elected(None, False), 0.0)
+                        self._resign()
                     await asyncio.sleep(_RETRY_S)
         finally:
             # In another thread than the pool's, which may be full of requests that will not be answered.
@@ -254,11 +261,16 @@ class RegistryNode:
             self._give_up_writing()
         self._announce()
 
+    def _resign(self) -> None:
+        """Forget the last election: only a heartbeat that succeeds, or the next election, makes it valid again."""
+        self._stay(Elected(None, False), 0.0)
+
     async def _hold(self) -> None:
         """Take the writer's place when elected, again after a failed write, and before the epoch expires."""
         await self.loaded.wait()
         while True:
-            if self._elected.is_mine and (self._writer is None or time.monotonic() > self._renew_at):
+            is_due = self._writer is None or time.monotonic() > self._renew_at
+            if self._elected.is_mine and is_due and time.monotonic() < self._member_until:
                 try:
                     await self._take_over()
                     self._announce()
@@ -266,7 +278,8 @@ class RegistryNode:
                     logger.warning("cannot become the writer: %s", error)
                     await asyncio.sleep(_RETRY_S)
                 continue
-            await self.changed(60.0)
+            # A term that ran out while nobody looked begins again with a heartbeat, which announces nothing.
+            await self.changed(self._settings.session_s / 3 if self._elected.is_mine and is_due else 60.0)
 
     async def _take_over(self) -> None:
         """Fence the writer before, and read everything that it wrote, before anything is decided."""

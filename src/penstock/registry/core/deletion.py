@@ -78,5 +78,5 @@ def _tombstone(version: SchemaVersion) -> SchemasRecord:
 
 
 def _end_of_settings(state: State, subject: str) -> list[SchemasRecord]:
-    ended = [(records.MODE, state.modes), (records.CONFIG, state.configs)]
-    return [SchemasRecord(records.scoped_key(kind, subject), None) for kind, settings in ended if subject in settings]
+    kinds = [records.MODE] * (subject in state.modes) + [records.CONFIG] * (subject in state.configs)
+    return [SchemasRecord(records.scoped_key(kind, subject), None) for kind in kinds]

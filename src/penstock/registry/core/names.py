@@ -46,7 +46,7 @@ def normalized(text: str) -> str:
 
 
 def context_of(subject: str) -> str:
-    return parse_subject(subject).context
+    return parse_subject(subject).context if subject.startswith(":.") else DEFAULT_CONTEXT
 
 
 def scope_of(context: str) -> str:

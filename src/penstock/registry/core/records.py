@@ -26,6 +26,7 @@ DELETE_SUBJECT: Final = "DELETE_SUBJECT"
 CLEAR_SUBJECT: Final = "CLEAR_SUBJECT"
 CONTEXT: Final = "CONTEXT"
 NOOP: Final = "NOOP"
+ASSOCIATION: Final = "ASSOC"  # of newer registries: which topic a subject belongs to; we have none
 
 
 class SchemasRecord(NamedTuple):

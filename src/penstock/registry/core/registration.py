@@ -181,7 +181,16 @@ def _incompatibilities(
     if level is Compatibility.NONE:
         return []
     earlier = against if level.transitive else itertools.islice(against, 1)
-    return check(level, parsed, [parser.stored(state, each) for each in earlier])
+    return check(level, parsed, [_earlier(state, parser, each) for each in earlier])
+
+
+def _earlier(state: State, parser: Parser, version: SchemaVersion) -> ParsedSchema:
+    try:
+        return parser.stored(state, version)
+    except errors.RegistryError as error:
+        raise errors.invalid_schema(
+            f"version {version.version} of {version.subject}, which it would follow, cannot be parsed: {error.message}"
+        ) from error
 
 
 def _id_for(state: State, new: SchemaVersion, candidate: Candidate) -> int:

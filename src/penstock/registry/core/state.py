@@ -206,7 +206,7 @@ class State:
                 self._replay_context(str(key.get("context")), value)
             case records.NOOP:
                 self._note_ids((value or {}).get("maxIds"))
-            case records.DELETE_SUBJECT | records.CLEAR_SUBJECT:
+            case records.DELETE_SUBJECT | records.CLEAR_SUBJECT | records.ASSOCIATION:
                 return  # a tombstone: what it did is done
             case _:
                 raise UnreadableRecord(f"the type of record {kind!r} is not known")

@@ -78,6 +78,10 @@ class Rejoin(Exception):
     """The group elects again."""
 
 
+class Removed(Rejoin):
+    """The group has elected without this member, which was silent for too long: it is not what it was before."""
+
+
 class Membership(Closing):
     """This node's place in the group. The methods are called one after the other, in any thread."""
 
@@ -118,7 +122,7 @@ class Membership(Closing):
         return self._elected(synced.assignment)
 
     def heartbeat(self) -> None:
-        """Rejoin if the group elects again, or has removed this member."""
+        """Rejoin if the group elects again, Removed if it has done so without this member."""
         request = HeartbeatRequest(group_id=self._group, generation_id=self._generation, member_id=self._member_id)
         self._check(self._ask(request, HeartbeatResponse).error_code, "cannot stay in the group")
 
@@ -168,7 +172,7 @@ class Membership(Closing):
     def _check(self, error_code: int, about: str) -> None:
         if error_code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
             self._member_id = ""
-            raise Rejoin
+            raise Removed
         if error_code == ErrorCode.REBALANCE_IN_PROGRESS:
             raise Rejoin
         if error_code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):

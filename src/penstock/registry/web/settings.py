@@ -11,7 +11,7 @@ from penstock.registry.web.roles import Role
 
 
 async def get_config(call: Call) -> Response:
-    return answer(settings.get_config(call.state, call.scope(), in_scope=flag(call.request, "defaultToGlobal")))
+    return answer(settings.get_config(call.state, _readable(call), in_scope=flag(call.request, "defaultToGlobal")))
 
 
 async def set_config(call: Call) -> Response:
@@ -28,7 +28,7 @@ async def delete_config(call: Call) -> Response:
 
 
 async def get_mode(call: Call) -> Response:
-    return answer(settings.get_mode(call.state, call.scope(), in_scope=flag(call.request, "defaultToGlobal")))
+    return answer(settings.get_mode(call.state, _readable(call), in_scope=flag(call.request, "defaultToGlobal")))
 
 
 async def set_mode(call: Call) -> Response:
@@ -42,3 +42,11 @@ async def delete_mode(call: Call) -> Response:
     scope = call.scope()
     call.require(Role.ADMIN, scope)
     return await call.write(lambda state, _: settings.delete_mode(state, scope))
+
+
+def _readable(call: Call) -> str | None:
+    """The scope of a request. Every user may read what applies to all subjects."""
+    scope = call.scope()
+    if scope is not None:
+        call.require(Role.READ, scope)
+    return scope

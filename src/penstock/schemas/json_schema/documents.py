@@ -40,13 +40,8 @@ class Documents:
         self._by_uri[""] = self.root
 
     def resolve(self, ref: str, base: str) -> Place:
-        try:
-            uri, fragment = urldefrag(urljoin(base, ref))
-            # Names of references are any strings, not always what a URI makes of them.
-            literal = urldefrag(ref)[0]
-        except ValueError:
-            raise InvalidSchema(f"the $ref {ref!r:.200} is not a URI") from None
-        document = self._by_uri.get(uri) or self._by_uri.get(literal)
+        uri, fragment, literal = _parts(ref, base)
+        document = self._by_uri.get(uri) or (self._by_uri.get(literal) if literal else None)
         if document is None:
             if uri.startswith(_META_SCHEMAS):
                 return ANYTHING
@@ -78,6 +73,18 @@ class Documents:
                 if isinstance(anchor, str) and (anchor.startswith("#") or "nchor" in keyword):
                     self._anchors[inner, anchor.removeprefix("#")] = Place(value, inner)
             waiting += [(item, inner) for key, item in value.items() if key not in _DATA]
+
+
+def _parts(ref: str, base: str) -> tuple[str, str, str]:
+    """The URI of the document, the fragment, and the document as it is written: names of references are any strings,
+    not always what a URI makes of them."""
+    if ref.startswith("#"):  # most do
+        return base, ref[1:], ""
+    try:
+        uri, fragment = urldefrag(urljoin(base, ref))
+        return uri, fragment, urldefrag(ref)[0]
+    except ValueError:
+        raise InvalidSchema(f"the $ref {ref!r:.200} is not a URI") from None
 
 
 def base_of(schema: object, base: str) -> str:

@@ -124,7 +124,7 @@ class _Loader:
         if not isinstance(ref, str):
             raise InvalidSchema(f"{path}/$ref: {ref!r:.100} is not a string")
         reference = Reference(ref)
-        self._unresolved.append((reference, self._documents.resolve(ref, base), f"{path}/$ref"))
+        self._unresolved.append((reference, self._documents.resolve(ref, base), f"{ref:.100}"))
         # Its place may be that of a combination, which is another node.
         self._loaded[id(reference), path] = reference
         return reference

@@ -97,10 +97,12 @@ class _Comparison:
         """A message that is gone is data that nobody reads any more, unless it is the body of a field."""
         kept = {message.name: message for message in new}
         for message in old:
+            if message.options.map_entry:
+                continue  # the field of the map says it all
             at = f"{path}.{message.name}" if path else message.name
             if message.name in kept:
                 self._pair(Message(message, at, local[0]), Message(kept[message.name], at, local[1]))
-            elif not message.options.map_entry and message.name not in groups:
+            elif message.name not in groups:
                 self._add("MESSAGE_REMOVED", at.replace(".", "/"), f"the message {at} is gone")
 
     def _message(self, old: Message, new: Message) -> None:

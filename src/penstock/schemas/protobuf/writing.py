@@ -15,7 +15,7 @@ from google.protobuf import text_format, unknown_fields
 from google.protobuf.descriptor import FieldDescriptor
 
 from penstock.schemas.protobuf.constants import MAX_ENUM, MAX_FIELD, SCALAR_NAMES
-from penstock.schemas.protobuf.linking import Linker
+from penstock.schemas.protobuf.linking import Linker, json_name
 from penstock.schemas.protobuf.literals import c_escape, format_float
 from penstock.schemas.protobuf.names import Names
 
@@ -251,7 +251,7 @@ class _Writer:
         assignments = self._assignments(field.options) if field.HasField("options") else []
         if field.HasField("default_value"):
             assignments.append(f"default = {_default(field)}")
-        if field.HasField("json_name") and field.json_name != _json_name(field.name):
+        if field.HasField("json_name") and field.json_name != json_name(field.name):
             assignments.append(f'json_name = "{_quoted(field.json_name)}"')
         return assignments
 
@@ -349,11 +349,6 @@ def _value(field: FieldDescriptor, value: Any) -> str:
 
 def _quoted(text: str) -> str:
     return c_escape(text.encode(errors="surrogatepass"))
-
-
-def _json_name(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(part[:1].upper() + part[1:] for part in others)
 
 
 def _join(scope: str, name: str) -> str:
