@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
+import confluent_kafka
 import pyarrow as pa
 import pytest
 
@@ -119,3 +123,27 @@ def test_a_broker_without_a_registry_says_so(broker: Any, unique_topic: Any) -> 
         admin.topics.create(topic, partitions=1, configs=VALUE)
     with pytest.raises(KafkaError, match=r"no confluent\.schema\.registry\.url"):
         write(broker.bootstrap, topic, b"\0\0\0\0\x01x")
+
+
+def test_a_registry_that_hangs_keeps_no_thread_from_other_work(tmp_path: Path) -> None:
+    """More producers wait for the registry than the broker has threads; a batch that another topic decodes does not."""
+    with socket.create_server(("127.0.0.1", 0), backlog=128) as silent, ExitStack() as stack:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        node = stack.enter_context(start_node(tmp_path / "node", properties={"confluent.schema.registry.url": url}))
+        with Admin(node.bootstrap) as admin:
+            admin.topics.create("checked", partitions=1, configs=VALUE)
+            admin.topics.create("other", partitions=1, configs={"compression.type": "gzip"})
+        outcomes: list[Any] = []
+        for number in range(24):
+            waiting = confluent_kafka.Producer({"bootstrap.servers": node.bootstrap})
+            stack.callback(waiting.flush)
+            stack.callback(waiting.purge)
+            value = b"\0\0\0\0" + bytes([number]) + b"x"
+            waiting.produce("checked", value, on_delivery=lambda error, message: outcomes.append(error))
+        stack.enter_context(silent.accept()[0])  # the registry is being asked, and says nothing
+        with Producer(node.bootstrap) as producer:
+            producer.send("other", b"text").result()
+        assert outcomes == []
+        silent.setblocking(False)
+        with pytest.raises(BlockingIOError):  # it is still the first question that waits
+            stack.enter_context(silent.accept()[0])

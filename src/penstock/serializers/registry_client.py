@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from penstock.serializers.registry_http import RegistryError, RegistryHttp
+from penstock.serializers.registry_http import ATTEMPTS, RegistryError, RegistryHttp
 
 SchemaType = Literal["AVRO", "PROTOBUF", "JSON"]
 
@@ -64,10 +64,14 @@ class Registered:
 
 class RegistryClient:
     def __init__(
-        self, urls: str | Sequence[str], options: Mapping[str, str] | None = None, timeout: float = 10
+        self,
+        urls: str | Sequence[str],
+        options: Mapping[str, str] | None = None,
+        timeout: float = 10,
+        attempts: int = ATTEMPTS,
     ) -> None:
         """`options`: `basic.auth.user.info`, `bearer.auth.token`, `ssl.ca.location`, ... by Confluent's names."""
-        self._http = RegistryHttp(urls, options, timeout)
+        self._http = RegistryHttp(urls, options, timeout, attempts)
         self._lock = threading.Lock()
         self._by_id: dict[int, Registered] = {}
         self._by_guid: dict[str, Registered] = {}

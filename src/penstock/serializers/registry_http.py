@@ -21,7 +21,7 @@ from typing import Any, Final
 
 CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 _RETRIED: Final = frozenset({408, 429, 500, 502, 503, 504})
-_ATTEMPTS: Final = 4
+ATTEMPTS: Final = 4
 _PAUSE_S: Final = 0.1
 _PAUSE_MAX_S: Final = 2.0
 _ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -49,7 +49,11 @@ class RegistryError(Exception):
 
 class RegistryHttp:
     def __init__(
-        self, urls: str | Sequence[str], options: Mapping[str, str] | None = None, timeout: float = 10
+        self,
+        urls: str | Sequence[str],
+        options: Mapping[str, str] | None = None,
+        timeout: float = 10,
+        attempts: int = ATTEMPTS,
     ) -> None:
         """`urls`: one, several, or several in one text with commas between them. `options`: by Confluent's names."""
         given = dict(options or {})
@@ -61,6 +65,7 @@ class RegistryHttp:
         if not self._addresses:
             raise ValueError("a registry needs an address, such as http://127.0.0.1:8081")
         self._timeout = timeout
+        self._attempts = attempts
         self._context = _tls_context(given) if any(each.secure for each in self._addresses) else None
         self._lock = threading.Lock()
         self._idle: list[tuple[_Address, http.client.HTTPConnection]] = []
@@ -83,7 +88,7 @@ class RegistryHttp:
         """The parsed answer; RegistryError if it is an error, or if there is none."""
         data = None if body is None else json.dumps(body).encode()
         failure = RegistryError(f"schema registry {self!r}: no answer")
-        for attempt in range(_ATTEMPTS):
+        for attempt in range(self._attempts):
             if attempt:
                 time.sleep(random.uniform(0, min(_PAUSE_S * 2**attempt, _PAUSE_MAX_S)))
             address = self._addresses[0]

@@ -312,7 +312,8 @@ class Produce:
                 services.schemas.check(topic, batch, header, settings, max_size=limit)
             return rewrite_produced(batch, header, settings, self._now_ms, max_size=limit)
 
-        future = services.loop.run_in_executor(None, rewrite)
+        executor = services.schemas.executor if settings.checks_schemas else None
+        future = services.loop.run_in_executor(executor, rewrite)
 
         def done(future: asyncio.Future[bytearray]) -> None:
             self._rewriting -= 1

@@ -4,9 +4,10 @@ A key or value must start with a zero byte and an id that has a version under th
 of the registry, or its record must have the header of Confluent's serializers with the GUID of such a schema. Null
 passes: it deletes a key. What follows the id is not read.
 
-The check runs on the thread that decodes records, never on the event loop, and so may wait for the registry. An id that
-belongs to a subject is remembered for ever, one that does not for some seconds. While the registry does not answer, new
-ids are refused with an error that clients retry, and only one request in a while waits to find out.
+The check may wait for the registry. So it runs on threads of its own: neither the event loop nor the workers, which
+flush logs and read cold records, stand still when a registry hangs. An id that belongs to a subject is remembered for
+ever, one that does not for some seconds. While the registry does not answer, new ids are refused with an error that
+clients retry, and only one request in a while waits to find out.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
+from penstock.io import threads
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.records.batch import BatchHeader
 from penstock.records.record import Headers, iterate_spans, records_body
@@ -31,7 +34,8 @@ _PREFIX: Final = 5
 _GUID: Final = 17
 _UNKNOWN_S: Final = 5.0
 _PAUSE_S: Final = 1.0
-_TIMEOUT_S: Final = 3.0
+_TIMEOUT_S: Final = 5.0
+_THREADS: Final = 2
 _UNKNOWN_MAX: Final = 10_000
 _HEADERS: Final = {"key": "__key_schema_id", "value": "__value_schema_id"}
 
@@ -45,6 +49,8 @@ class SchemaValidation:
         self._known: set[tuple[str, bytes]] = set()
         self._unknown: dict[tuple[str, bytes], float] = {}
         self._failed: tuple[float, str] | None = None
+        # Its threads start with the first check.
+        self.executor = ThreadPoolExecutor(_THREADS, "penstock-schemas", threads.begin_worker)
 
     def check(
         self, topic: str, batch: bytearray, header: BatchHeader, settings: TopicSettings, *, max_size: int
@@ -131,7 +137,7 @@ class SchemaValidation:
             user = self._settings.confluent_basic_auth_user_info
             options = {"basic.auth.user.info": user} if user else {}
             try:
-                self._client = RegistryClient(url, options, timeout=_TIMEOUT_S)
+                self._client = RegistryClient(url, options, timeout=_TIMEOUT_S, attempts=1)  # clients repeat
             except ValueError as error:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"confluent.schema.registry.url: {error}") from error
         return self._client
