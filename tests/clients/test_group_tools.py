@@ -209,8 +209,17 @@ def test_share_groups(tools: Tools, unique_topic: Callable[[str], str]) -> None:
                 and {"GROUP": group, "STATE": "Stable"} in tools.rows(SHARE_GROUPS, "--list", "--state")
             )
         )
-        (member,) = tools.rows(SHARE_GROUPS, "--describe", *about, "--members")
-        assert (member["CLIENT-ID"], member["ASSIGNMENT"]) == ("penstock", f"{topic}:0,1")
+        # It has no partitions before the state of its share partitions is initialized.
+        wait_until(
+            lambda: (
+                consumer.poll(0.1) is None
+                and [
+                    (row["CLIENT-ID"], row["ASSIGNMENT"])
+                    for row in tools.rows(SHARE_GROUPS, "--describe", *about, "--members")
+                ]
+                == [("penstock", f"{topic}:0,1")]
+            )
+        )
     moved = tools.rows(SHARE_GROUPS, "--reset-offsets", *about, "--topic", topic, "--to-earliest", "--execute")
     assert [row["NEW-OFFSET"] for row in moved] == ["0", "0"]
     assert sum(int(row["LAG"]) for row in tools.rows(SHARE_GROUPS, "--describe", *about)) == 10
