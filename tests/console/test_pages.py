@@ -68,7 +68,7 @@ def searched(page: Page) -> str:
 
 def test_the_overview_shows_the_broker_and_stays_live(page: Page) -> None:
     page.goto("/")
-    assert "1 of 1 up" in page.locator("#state").inner_text()
+    page.wait_for_selector("#state:has-text('1 of 1 up')")
     page.wait_for_selector("body[data-connected=yes]")
     page.wait_for_selector("#age:has-text('sampled')")
     page.wait_for_selector("#doctor:has-text('Looked at')")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock.local.ports import free_ports
+from waiting import wait_until
 
 pytest.importorskip("starlette", reason="the extra `console` is not installed")
 
@@ -28,8 +29,12 @@ def test_a_local_cluster_brings_its_console(tmp_path: Path) -> None:
             assert told.startswith("penstock up: console http://127.0.0.1:"), told
             assert process.stdout.readline() == f"ready 127.0.0.1:{port}\n"
             address = told.split()[-1]
-            with urllib.request.urlopen(address, timeout=30) as answer:
-                assert b"1 of 1 up" in answer.read()
+
+            def overview() -> bool:
+                with urllib.request.urlopen(address, timeout=30) as answer:
+                    return b"1 of 1 up" in answer.read()
+
+            wait_until(overview)
         finally:
             process.send_signal(signal.SIGTERM)
             process.communicate(timeout=60)

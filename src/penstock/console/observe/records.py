@@ -86,6 +86,7 @@ class TopicReader:
                 yield Found(found)
             if cancelled() or (limit is not None and matched >= limit):
                 break
+        release_memory()
         partitions = tuple(sorted(each.partition for each in ranges))
         complete = searched >= total and found_in_all == matched and not cancelled()
         yield Done(complete, searched, total, matched, time.monotonic() - began, partitions)
@@ -261,6 +262,13 @@ class TopicReader:
                 value=masked(row["value"], self.masks, self.schema),
                 headers=tuple((each["key"], each["value"]) for each in row.get("headers") or ()),
             )
+
+
+def release_memory() -> None:
+    """Give back what a search has used: Arrow would keep it for the next one, which may never come."""
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()
 
 
 def partitions_of(key: bytes, partitions: int) -> set[int]:

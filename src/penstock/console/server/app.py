@@ -43,6 +43,8 @@ from penstock.model.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("penstock.console")
 
+PATIENCE_S = 10.0
+PATIENCE_LIVE_S = 0.5  # of pages that fill themselves when the first sample is there
 FORM_BYTES_MAX = 16 * 1024 * 1024
 _RENDERED_MAX = 256
 _UNAUTHORIZED = frozenset(code for code in ErrorCode if "AUTHORIZATION" in code.name)
@@ -116,8 +118,8 @@ class Console:
     def _routes(self) -> list[Route]:
         topic = "/topics/{name}"
         return [
-            Route("/", self._page(cluster_pages.overview)),
-            Route("/topics", self._page(cluster_pages.topics)),
+            Route("/", self._page(cluster_pages.overview, PATIENCE_LIVE_S)),
+            Route("/topics", self._page(cluster_pages.topics, PATIENCE_LIVE_S)),
             Route(topic, self._page(cluster_pages.topic)),
             Route(f"{topic}/settings", self._page(cluster_pages.topic_settings)),
             Route(f"{topic}/produce", self._page(cluster_pages.topic_produce)),
@@ -126,9 +128,9 @@ class Console:
             Route(f"{topic}/messages/export", self._answer(message_pages.export)),
             Route(f"{topic}/messages/{{partition:int}}/{{offset:int}}", self._page(message_pages.record)),
             Route(f"{topic}/messages/{{partition:int}}/{{offset:int}}/raw", self._answer(message_pages.raw)),
-            Route("/groups", self._page(cluster_pages.groups)),
+            Route("/groups", self._page(cluster_pages.groups, PATIENCE_LIVE_S)),
             Route("/group", self._page(cluster_pages.group)),
-            Route("/pipelines", self._page(work_pages.pipelines)),
+            Route("/pipelines", self._page(work_pages.pipelines, PATIENCE_LIVE_S)),
             Route("/pipeline", self._page(work_pages.pipeline)),
             Route("/dead-letters", self._page(work_pages.dead_letters)),
             Route("/reports", self._page(work_pages.reports)),
@@ -141,12 +143,14 @@ class Console:
             Route("/static/{file}", self._static),
         ]
 
-    def _page(self, page_of: PageOf) -> Handler:
+    def _page(self, page_of: PageOf, patience_s: float = PATIENCE_S) -> Handler:
+        """`patience_s`: how long the page waits for the first sample after the start of the console."""
+
         async def handle(request: Request) -> Response:
             session, is_new = self._session(request)
             response: Response
             try:
-                visit = await self._visit(request, session)
+                visit = await self._visit(request, session, patience_s=patience_s)
                 if "text/event-stream" in request.headers.get("accept", ""):
                     return event_stream(self._live(request, visit, page_of))
                 try:
@@ -180,11 +184,13 @@ class Console:
         assert self._streams is not None
         return await self._streams.stream(visit)
 
-    async def _visit(self, request: Request, session: Session, *, live: bool = False) -> Visit:
+    async def _visit(
+        self, request: Request, session: Session, *, live: bool = False, patience_s: float = PATIENCE_S
+    ) -> Visit:
         workspace = self._workspaces.get(session.user)
         if workspace is None:
             raise SignInNeeded
-        seen = await workspace.first()
+        seen = await workspace.first(patience_s)
         frame = Frame(
             csrf=session.csrf,
             user=session.user,

@@ -27,7 +27,6 @@ from penstock.model.errors import KafkaError
 
 logger = logging.getLogger("penstock.console")
 
-FIRST_S = 10.0
 DOCTOR_EVERY_S = 60.0
 _PARTITIONS_IN_HISTORY = 64
 
@@ -77,10 +76,10 @@ class Workspace:
     def cluster_id(self) -> str:
         return "" if self.seen.now is None else self.seen.now.cluster.cluster_id or ""
 
-    async def first(self) -> Seen:
+    async def first(self, patience_s: float) -> Seen:
         """The last samples; waits for the first one, or for the reason why there is none."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FIRST_S):
+            async with asyncio.timeout(patience_s):
                 while not self.version and not self._closing:
                     await self._changed.wait()
         return self.seen
