@@ -29,7 +29,7 @@ LOG = f"{HOME}/__cluster_metadata-0"
 Story = Callable[[QuorumMachine], Coroutine[Any, Any, None]]
 
 # Of a new cluster, besides metadata.version and kraft.version.
-LEVELS = {"eligible.leader.replicas.version": 1, "group.version": 1, "transaction.version": 2}
+LEVELS = {"eligible.leader.replicas.version": 1, "group.version": 1, "share.version": 2, "transaction.version": 2}
 
 
 def on_a_machine(story: Story, properties: dict[str, str] | None = None, seed: int | str = 0) -> QuorumMachine:
