@@ -67,7 +67,7 @@ def test_a_new_node_formats_itself_as_kafka_would() -> None:
         control = [parse_quorum_record(r) for r in iterate_records(data, position, header, max_size=10_000)]
         assert [type(record) for record in control] == [LeaderChangeMessage, KRaftVersionRecord, VotersRecord]
         assert quorum.features == {**levels, "kraft.version": 1}
-        assert quorum.describe().high_watermark == quorum.describe().log_end_offset == 8
+        assert quorum.describe().high_watermark == quorum.describe().log_end_offset == 9
         assert machine.disk.unsynced() == []
 
     on_a_machine(story)
