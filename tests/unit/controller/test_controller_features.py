@@ -37,7 +37,7 @@ UP, SAFE, UNSAFE = UpgradeType.UPGRADE, UpgradeType.SAFE_DOWNGRADE, UpgradeType.
         ("metadata.version", 32, 7, ErrorCode.INVALID_UPDATE_VERSION),
         ("kraft.version", 1, UP, ErrorCode.NONE),
         ("kraft.version", 0, SAFE, ErrorCode.INVALID_UPDATE_VERSION),
-        ("share.version", 1, UP, ErrorCode.NONE),
+        ("share.version", 2, UP, ErrorCode.NONE),
         ("share.version", 3, UP, ErrorCode.INVALID_UPDATE_VERSION),
         ("share.version", 0, SAFE, ErrorCode.NONE),
         ("streams.version", 1, UP, ErrorCode.INVALID_UPDATE_VERSION),
