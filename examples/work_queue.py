@@ -9,7 +9,9 @@ python examples/work_queue.py
 
 from __future__ import annotations
 
+import logging
 import os
+import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
@@ -40,6 +42,7 @@ def work() -> list[int]:
 
 
 def main() -> None:
+    logging.basicConfig(stream=sys.stdout, format="%(message)s")  # the failures
     with Admin(BOOTSTRAP) as admin:
         admin.topics.create(TOPIC, partitions=1)
         # A new share group starts at the end of a topic; this one has to do all jobs.

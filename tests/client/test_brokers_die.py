@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from client_world import DEADLINE_S
-from penstock import Consumer, Delivery, Producer, String
+from penstock import Admin, Consumer, Delivery, Producer, ShareConsumer, String
 from penstock.client.errors import ClientError
 from penstock.testing.clusters import RunningCluster, start_cluster
 from waiting import wait_until
@@ -102,6 +102,52 @@ def test_nothing_is_lost_and_nothing_is_silent(cluster: RunningCluster) -> None:
     assert traffic.read == set(range(len(traffic.deliveries)))
     sent = {(each.partition, each.offset) for each in (delivery.result() for delivery in traffic.deliveries)}
     assert len(sent) == len(traffic.deliveries)
+
+
+@pytest.mark.timeout(300)
+def test_workers_outlive_the_leaders_of_their_partitions(cluster: RunningCluster) -> None:
+    """And the coordinators of their group, which may be on the same brokers."""
+    cluster.create_topic("jobs", PARTITIONS, 3)
+    with Admin(cluster.bootstrap) as admin:
+        admin.share_groups.reset("workers", "earliest", topics=["jobs"])
+    done: set[int] = set()
+    written = threading.Event()
+    problems: list[BaseException] = []
+    sent: set[int] = set()
+
+    def work() -> None:
+        try:
+            with ShareConsumer(cluster.bootstrap, "jobs", group="workers", value=String(), max_records=10) as consumer:
+                while not written.is_set() or done != sent:
+                    record = consumer.poll(0.2)
+                    if record is not None:
+                        done.add(int(record.value))
+        except BaseException as error:  # noqa: BLE001  # the test raises it
+            problems.append(error)
+
+    workers = [threading.Thread(target=work) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    try:
+        with Producer(cluster.bootstrap, value=String()) as producer:
+            for broker in (None, *cluster.brokers[:2]):
+                if broker is not None:
+                    broker.kill()
+                for _ in range(RECORDS_BETWEEN):
+                    producer.send("jobs", str(len(sent)))
+                    sent.add(len(sent))
+                producer.flush()
+                wait_until(lambda: problems or done == sent, lambda: f"{len(done)} of {len(sent)} jobs done")
+                if broker is not None:
+                    broker.start()
+                    cluster.wait_for_isr("jobs")
+    finally:
+        written.set()
+        for worker in workers:
+            worker.join()
+    assert not problems, problems[0]
+    with Admin(cluster.bootstrap) as admin:
+        assert sum(each.lag or 0 for each in admin.share_groups.offsets("workers")) == 0
 
 
 def test_with_no_broker_left_every_record_has_its_error(cluster: RunningCluster) -> None:
