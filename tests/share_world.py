@@ -156,7 +156,7 @@ class ShareWorld:
         if write is not None:
             self.writes.append(write)
             batches = [f"{first}-{last} {state.name} x{count}" for first, last, state, count in write.batches]
-            kind = "write" if write.transition is not None else "tell"
+            kind = "tell" if write.is_firm else "write"
             done = f"start={write.start_offset} done={write.delivery_complete_count}"
             yield f"+ {kind} " + "; ".join([done, *batches])
 

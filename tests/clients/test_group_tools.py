@@ -25,6 +25,7 @@ GROUPS = "consumer.group.ConsumerGroupCommand"
 SHARE_GROUPS = "consumer.group.ShareGroupCommand"
 TRANSACTIONS = "TransactionsCommand"
 CONSOLE = "consumer.ConsoleConsumer"
+SHARE_CONSOLE = "consumer.ConsoleShareConsumer"
 SETTINGS = {"group.protocol": "classic", "client.id": "me", "session.timeout.ms": "6000"}
 
 
@@ -205,8 +206,17 @@ def test_share_groups(tools: Tools, unique_topic: Callable[[str], str]) -> None:
                 and {"GROUP": group, "STATE": "Stable"} in tools.rows(SHARE_GROUPS, "--list", "--state")
             )
         )
-        (member,) = tools.rows(SHARE_GROUPS, "--describe", *about, "--members")
-        assert (member["CLIENT-ID"], member["ASSIGNMENT"]) == ("penstock", f"{topic}:0,1")
+        # It has no partitions before the state of its share partitions is initialized.
+        wait_until(
+            lambda: (
+                consumer.poll(0.1) is None
+                and [
+                    (row["CLIENT-ID"], row["ASSIGNMENT"])
+                    for row in tools.rows(SHARE_GROUPS, "--describe", *about, "--members")
+                ]
+                == [("penstock", f"{topic}:0,1")]
+            )
+        )
     moved = tools.rows(SHARE_GROUPS, "--reset-offsets", *about, "--topic", topic, "--to-earliest", "--execute")
     assert [row["NEW-OFFSET"] for row in moved] == ["0", "0"]
     assert sum(int(row["LAG"]) for row in tools.rows(SHARE_GROUPS, "--describe", *about)) == 10
@@ -216,3 +226,25 @@ def test_share_groups(tools: Tools, unique_topic: Callable[[str], str]) -> None:
     assert "Successful" in tools.run(SHARE_GROUPS, "--delete-offsets", *about, "--topic", topic)
     assert "was successful" in tools.run(SHARE_GROUPS, "--delete", *about)
     assert group not in tools.run(SHARE_GROUPS, "--list")
+
+
+def test_share_console(tools: Tools, unique_topic: Callable[[str], str]) -> None:
+    """kafka-console-share-consumer takes records, and Kafka's formatter reads what becomes of them."""
+    topic = group = unique_topic("jobs")
+    with Admin(tools.node.bootstrap) as admin:
+        admin.topics.create(topic, partitions=1)
+    with Producer(tools.node.bootstrap) as producer:
+        for number in range(20):
+            producer.send(topic, b"job %d" % number)
+    tools.run(SHARE_GROUPS, "--reset-offsets", "--group", group, "--topic", topic, "--to-earliest", "--execute")
+    about = ("--topic", topic, "--group", group, "--max-messages", "20", "--timeout-ms", "30000")
+    rejected = tools.run(SHARE_CONSOLE, *about, "--reject")
+    assert sorted(line for line in rejected.split("\n") if line.startswith("job")) == sorted(
+        f"job {number}" for number in range(20)
+    )
+    (row,) = tools.rows(SHARE_GROUPS, "--describe", "--group", group)
+    assert (row["TOPIC"], row["LAG"]) == (topic, "0")
+    records = read_internal(tools, "__share_group_state", "group.share.ShareGroupStateMessageFormatter")
+    mine = [record for record in records if record["key"]["data"]["groupId"] == group]
+    batches = [batch for record in mine for batch in record["value"]["data"]["stateBatches"]]
+    assert {batch["deliveryState"] for batch in batches} == {4}  # archived

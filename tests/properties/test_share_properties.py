@@ -120,11 +120,12 @@ class SharePartitionMachine(RuleBasedStateMachine):
         assert said == {offset: (known.state, known.count) for offset, known in expected.items()}
         if write is None:
             return
-        assert (write.transition is None) == at_once
+        assert write.is_firm == at_once
         assert write.start_offset == self.start
         self.numbers += 1
         for offset, known in expected.items():
-            self.model[offset] = replace(known, write=0 if at_once else self.numbers)
+            can_be_acquired = at_once and known.state is RecordState.AVAILABLE
+            self.model[offset] = replace(known, write=0 if can_be_acquired else self.numbers)
         assert write.delivery_complete_count == self.completed()
         self.writes.append((self.numbers, write))
         lettered = {offset for letter in write.dead_letters for offset in range(letter.first, letter.last + 1)}
@@ -313,14 +314,15 @@ class SharePartitionMachine(RuleBasedStateMachine):
     def persist(self, succeeds: bool) -> None:
         number, write = self.writes.pop(0)
         mine = {offset: known for offset, known in self.model.items() if known.write == number}
-        if not succeeds and write.transition is None:
+        if not succeeds and write.is_firm:
             # What holds anyway is told again, as far as it is still true.
             again = {
                 offset: self.model[offset]
                 for batch in write.batches
                 for offset in range(max(batch.first, self.start), batch.last + 1)
                 if (known := self.model.get(offset)) is not None
-                and (known.state, known.count, known.write) == (batch.state, batch.delivery_count, 0)
+                and (known.state, known.count) == (batch.state, batch.delivery_count)
+                and known.write in (0, number)
             }
             self.take(self.partition.failed(write, self.now), again, at_once=True)
         elif succeeds:

@@ -58,13 +58,13 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
 class Queue:
     """A topic with one partition, and a group of its own."""
 
-    def __init__(self, node: RunningNode, name: str, partitions: int = 1) -> None:
+    def __init__(self, node: RunningNode, name: str, *, start_offset: int = 0) -> None:
         self.node = node
         self.group = self.topic = name
         self.wires = [Wire(node)]
         self.wire = self.wires[0]
-        self.topic_id = create_topic(self.wire, name, partitions=partitions)
-        initialize(self.wire, name, self.topic_id, *range(partitions))
+        self.topic_id = create_topic(self.wire, name)
+        initialize(self.wire, name, self.topic_id, start_offset=start_offset)
 
     def produce(self, *texts: str, partition: int = 0) -> None:
         produce(self.wire, self.topic, batch(*texts), partition=partition)
@@ -78,6 +78,14 @@ class Queue:
     def close(self) -> None:
         for wire in self.wires:
             wire.close()
+
+    def persisted_start(self) -> int:
+        part = SummaryPartition(partition=0, leader_epoch=-1)
+        request = ReadShareGroupStateSummaryRequest(
+            group_id=self.group, topics=[ReadStateSummaryData(topic_id=self.topic_id, partitions=[part])]
+        )
+        (topic,) = self.wire.ask(request).results
+        return int(topic.partitions[0].start_offset)
 
     def set(self, **configs: str) -> None:
         self.configure({"share." + name.replace("_", "."): value for name, value in configs.items()})
@@ -220,7 +228,13 @@ def test_malformed_acknowledgements_are_refused(queue: Queue, acks: list[tuple[i
     assert ada.acknowledge([(0, 1, ACCEPT)]) is ErrorCode.NONE
 
 
-def test_state_survives_a_restart(queue: Queue, node: RunningNode) -> None:
+def test_state_survives_a_restart(queue: Queue, node: RunningNode, unique_topic: Callable[[str], str]) -> None:
+    late = Queue(node, unique_topic("late"), start_offset=-1)  # the group begins at the end
+    late.produce("before")
+    carl = late.member()
+    carl.fetch(0)
+    wait_until(lambda: late.persisted_start() == 1)
+    late.produce("after")
     queue.produce("a", "b", "c", "d")
     ada = queue.member()
     assert ada.acquire(max_wait_ms=10_000) == [(0, 3, 1)]
@@ -229,6 +243,10 @@ def test_state_survives_a_restart(queue: Queue, node: RunningNode) -> None:
     node.start()
     ben = queue.member()
     assert ben.acquire(max_wait_ms=20_000) == [(0, 0, 1), (2, 2, 2), (3, 3, 1)]
+    # Where a group begins is chosen once: nothing is skipped.
+    dora = late.member()
+    assert dora.acquire(max_wait_ms=20_000) == [(1, 1, 1)]
+    late.close()
 
 
 def test_records_of_aborted_transactions_are_not_delivered(queue: Queue) -> None:
@@ -331,11 +349,4 @@ def start_offset(queue: Queue) -> int:
         ada.acknowledge([(first, last, RELEASE)])
     ada.leave()
     ada.wire.close()
-    request = ReadShareGroupStateSummaryRequest(
-        group_id=queue.group,
-        topics=[
-            ReadStateSummaryData(topic_id=queue.topic_id, partitions=[SummaryPartition(partition=0, leader_epoch=-1)])
-        ],
-    )
-    (topic,) = queue.wire.ask(request).results
-    return int(topic.partitions[0].start_offset)
+    return queue.persisted_start()

@@ -51,6 +51,10 @@ ONCE_FAILED = [
         265,
     ),  # an old high watermark called records committed that had replaced others after an unclean election
     ("metadata", 254),  # an empty log took epochs that a power loss had kept for its own; as 249 and 435
+    (
+        "shares",
+        297,
+    ),  # an acknowledgement that came after the last delivery was confirmed, and the record delivered again
     ("suspends", 20),  # a timer that was set before a machine slept held up the time-outs of later transactions
 ]
 

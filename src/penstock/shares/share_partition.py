@@ -7,7 +7,8 @@ Laws:
   fails (`failed`), its records are acquired as before.
 - A record that was accepted, rejected or archived is final. The start offset (SPSO) is the first record that is not.
 - A lock that ends, and a session that ends, release records; at the delivery limit a release archives instead. The end
-  of a lock takes effect at once, whether it can be persisted or not.
+  of a lock takes effect at once, and is told to the coordinator until it knows. The start offset does not pass the
+  record before.
 
 The caller reads the log from `next_fetch_offset` on and passes what it found to `acquire`. It persists each `Write`, in
 their order, and calls `expire` at `wake_at_ms`. Errors are raised as KafkaError: INVALID_REQUEST,
@@ -232,10 +233,9 @@ class SharePartition:
 
     def committed(self, write: Write) -> None:
         """The write is persisted; its dead letters can be copied."""
-        if write.transition is not None:
-            for run in self._changed_by(write.transition):
-                self._in_flight.settle(run)
-            self._in_flight.advance()
+        for run in self._changed_by(write.transition):
+            self._in_flight.settle(run)
+        self._in_flight.advance()
 
     def failed(self, write: Write, now_ms: int) -> Write | None:
         """The write could not be persisted. Returns another one that is due now.
@@ -243,13 +243,14 @@ class SharePartition:
         Records that were acknowledged are acquired as before, or released if their lock has ended. What holds anyway
         is told again, so that a later leader knows the delivery counts.
         """
-        if write.transition is not None:
+        if not write.is_firm:
             self._undo(write.transition)
             return self.expire(now_ms)
-        changes = _Changes(self._in_flight, self._settings(), at_once=True)
+        changes = _Changes(self._in_flight, self._settings(), is_firm=True)
         for first, last, state, delivery_count in write.batches:
             for run in self._in_flight.overlapping(first, last):
-                if (run.state, run.delivery_count, run.transition) == (state, delivery_count, None):
+                is_same = (run.state, run.delivery_count) == (state, delivery_count)
+                if is_same and run.transition in (None, write.transition):
                     changes.to(run, state, Reason.DELIVERY_COUNT)
         return changes.write()
 
@@ -277,15 +278,12 @@ class SharePartition:
 
     def expire(self, now_ms: int) -> Write | None:
         """Release the records whose lock has ended."""
-        changes = _Changes(self._in_flight, self._settings(), at_once=True)
+        changes = _Changes(self._in_flight, self._settings(), is_firm=True)
         while self._locks and self._locks[0][0] <= now_ms:
             for run in self._locked(*heappop(self._locks)):
                 changes.acknowledge(run, AcknowledgeType.RELEASE)
                 run.member = ""
-        write = changes.write()
-        if write is not None:
-            self._in_flight.advance()
-        return write
+        return changes.write()
 
     def _lock(self, run: Run, ends_ms: int) -> None:
         run.lock_ends_ms = ends_ms
@@ -325,26 +323,24 @@ class SharePartition:
 
     def dead_lettered(self, letter: DeadLetter) -> Write | None:
         """The records are in the dead letter queue, or cannot be copied."""
-        changes = _Changes(self._in_flight, self._settings(), at_once=True)
+        changes = _Changes(self._in_flight, self._settings(), is_firm=True)
         first = max(letter.first, self._in_flight.start_offset)
         for run in self._in_flight.overlapping(first, letter.last):
             if run.state is RecordState.ARCHIVING and run.transition is None:
                 changes.to(run, RecordState.ARCHIVED)
-        write = changes.write()
-        self._in_flight.advance()
-        return write
+        return changes.write()
 
 
 class _Changes:
     """Changes of state that are persisted together."""
 
-    def __init__(self, in_flight: InFlight, settings: DeliverySettings, *, at_once: bool = False) -> None:
-        """`at_once`: the changes hold whether they can be persisted or not."""
+    def __init__(self, in_flight: InFlight, settings: DeliverySettings, *, is_firm: bool = False) -> None:
+        """`is_firm`: the changes hold whether they can be persisted or not."""
         self.transition = Transition()
         self._in_flight = in_flight
         self._limit = settings.delivery_count_limit
         self._discarded = RecordState.ARCHIVING if settings.has_dead_letter_queue else RecordState.ARCHIVED
-        self._at_once = at_once
+        self._is_firm = is_firm
         self._batches: list[StateBatch] = []
         self._dead_letters: list[DeadLetter] = []
 
@@ -362,7 +358,10 @@ class _Changes:
                 self.to(run, RecordState.AVAILABLE)
 
     def to(self, run: Run, state: RecordState, reason: Reason | None = None) -> None:
-        self._in_flight.set_state(run, state, None if self._at_once else self.transition)
+        # A record that is released can be delivered at once. One that is final stays above the start offset until that
+        # is persisted: below it, acknowledgements that are too late would be confirmed.
+        can_be_acquired = self._is_firm and state is RecordState.AVAILABLE
+        self._in_flight.set_state(run, state, None if can_be_acquired else self.transition)
         self.transition.spans.append(Span(run.first, run.last))
         if state is RecordState.ARCHIVING and reason is not None:
             self._dead_letters.append(DeadLetter(run.first, run.last, run.delivery_count, reason))
@@ -379,7 +378,8 @@ class _Changes:
             self._in_flight.start_offset,
             self._in_flight.final_count,
             tuple(self._batches),
-            None if self._at_once else self.transition,
+            self.transition,
+            self._is_firm,
             tuple(self._dead_letters),
         )
 

@@ -113,7 +113,7 @@ class DeadLetter(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Transition:
-    """Changes of state that hold once they are persisted, and are undone if that fails."""
+    """Changes of state that are being persisted."""
 
     spans: list[Span] = field(default_factory=list)
 
@@ -125,7 +125,8 @@ class Write:
     start_offset: int
     delivery_complete_count: int
     batches: tuple[StateBatch, ...]
-    transition: Transition | None
-    """None: the states have changed already, whether the write succeeds or not."""
+    transition: Transition
+    is_firm: bool = False
+    """The states have changed, whether the write succeeds or not: it is repeated until it does."""
     dead_letters: tuple[DeadLetter, ...] = ()
     """To be copied once the write is done."""

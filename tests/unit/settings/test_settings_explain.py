@@ -68,6 +68,8 @@ def test_a_groups_own_value_comes_first_then_every_layer_below() -> None:
         "share.record.lock.duration.ms": ("30000", "DEFAULT_CONFIG"),
         "share.renew.acknowledge.enable": ("true", "DEFAULT_CONFIG"),
         "share.session.timeout.ms": ("45000", "DEFAULT_CONFIG"),
+        "errors.deadletterqueue.topic.name": ("", "DEFAULT_CONFIG"),
+        "errors.deadletterqueue.copy.record.enable": ("false", "DEFAULT_CONFIG"),
     }
 
 

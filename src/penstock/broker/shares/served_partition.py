@@ -26,7 +26,7 @@ from penstock.model.ownership import owned_by_loop
 from penstock.settings.shares import EARLIEST, LATEST, offset_reset
 from penstock.share_state.key import SharePartitionKey
 from penstock.shares.share_partition import SharePartition
-from penstock.shares.states import Acknowledgement, DeadLetter, DeliverySettings, Write
+from penstock.shares.states import Acknowledgement, DeadLetter, DeliverySettings, Transition, Write
 
 logger = logging.getLogger("penstock.shares")
 
@@ -122,7 +122,7 @@ class ServedPartition:
             else:
                 self._begin(SharePartition(self._delivery, offset))
 
-        self._persister.write(Write(offset, 0, (), None), persisted)
+        self._persister.write(Write(offset, 0, (), Transition()), persisted)
 
     def _delivery(self) -> DeliverySettings:
         return self.settings().delivery
