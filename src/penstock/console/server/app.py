@@ -345,7 +345,8 @@ class Console:
         if earlier is None:
             self._open(user, access)
         else:
-            access.close()  # the user is signed in elsewhere, with the same password
+            earlier.access.options.update(access.options)  # signed in elsewhere; the password may be a new one
+            access.close()
         signed_in = self._sessions.begin(user)
         return self._with_cookie(RedirectResponse("/", 303), signed_in, True)
 

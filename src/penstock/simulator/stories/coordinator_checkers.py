@@ -177,11 +177,12 @@ def durable_state(shard: Any) -> dict[object, str]:
         return {
             each.transactional_id: repr((*each[:5], sorted(each.partitions), *each[6:])) for each in shard.transactions
         }
-    written, consumer, (by_group, pending, _) = shard.state.durable()
+    written, consumer, shares, (by_group, pending, _) = shard.state.durable()
     state: dict[object, str] = {("classic", group_id): repr(value) for group_id, value in written.items()}
-    for group_id, group in consumer.items():
-        for name, value in group.items():
-            state["consumer", group_id, name] = repr(sorted(value.items()) if isinstance(value, dict) else value)
+    for kind, modern in (("consumer", consumer), ("share", shares)):
+        for group_id, group in modern.items():
+            for name, value in group.items():
+                state[kind, group_id, name] = repr(sorted(value.items()) if isinstance(value, dict) else value)
     for group_id, topics in by_group.items():
         for topic, partitions in topics.items():
             for index, offset in partitions.items():

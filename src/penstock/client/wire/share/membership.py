@@ -10,6 +10,7 @@ group's first partitions are assigned a moment after it has joined.
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -57,12 +58,28 @@ class ShareMembership:
 
     def join(self) -> None:
         """Join the group; heartbeats follow. KafkaError or ClientError if that is refused or nobody answers."""
+        deadline = time.monotonic() + self._timeout
         try:
-            self._interval = self._cluster.patiently(self._beat)
+            while (interval := self._try_to_join(time.monotonic() < deadline)) is None:
+                time.sleep(_RETRY_S)
         except BaseException:
             self._cluster.close()
             raise
+        self._interval = interval
         self._thread.start()
+
+    def _try_to_join(self, may_fail: bool) -> float | None:
+        """Return the seconds until the first heartbeat; None if the coordinator is moving or dying."""
+        try:
+            return self._beat()
+        except (Unreachable, TimedOut):
+            if not may_fail:
+                raise
+        except KafkaError as error:
+            if not may_fail or error.code not in MOVING:
+                raise
+        self._coordinator = None
+        return None
 
     def check(self) -> None:
         """Raise what ended the membership."""
@@ -132,6 +149,9 @@ class ShareMembership:
 
     def _send(self, epoch: int) -> ShareGroupHeartbeatResponse:
         if self._coordinator is None:
+            # The cluster outlives the brokers it was found through.
+            known = self._cluster.bootstrap
+            known += {(each.host, each.port) for each in self._cluster.metadata([]).brokers}.difference(known)
             (self._coordinator,) = self._cluster.coordinators(CoordinatorType.GROUP, [self.group])
         request = ShareGroupHeartbeatRequest(
             group_id=self.group,
