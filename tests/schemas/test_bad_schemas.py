@@ -255,3 +255,23 @@ def test_any_json(schema_type: SchemaType, value: Any) -> None:
 @given(data=st.binary(max_size=60))
 def test_any_bytes_as_a_descriptor(data: bytes) -> None:
     parsed(SchemaType.PROTOBUF, base64.b64encode(data).decode())
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        # every property is looked for by every pattern
+        (
+            {"properties": {f"p{index}": {} for index in range(2000)}},
+            {"patternProperties": {f"^p{index}": {"type": "string"} for index in range(2000)}},
+        ),
+        # every part is compared with every part
+        (
+            {"allOf": [{"type": "string", "maxLength": index} for index in range(1000)]},
+            {"allOf": [{"type": "string", "maxLength": index + 1} for index in range(1000)]},
+        ),
+    ],
+)
+def test_a_comparison_that_takes_too_long_is_given_up(old: object, new: object) -> None:
+    reader, writer = parse(SchemaType.JSON, json.dumps(new)), parse(SchemaType.JSON, json.dumps(old))
+    assert incompatibilities(reader, writer) == ["TOO_LARGE: the schemas cannot be compared in 1000000 steps"]

@@ -117,7 +117,8 @@ def _names(reader: Named, writer: Named, path: str) -> Found:
 
 
 def _symbols(reader: Enum, writer: Enum, path: str) -> Found:
-    missing = [symbol for symbol in writer.symbols if symbol not in set(reader.symbols)]
+    known = set(reader.symbols)
+    missing = [symbol for symbol in writer.symbols if symbol not in known]
     if not missing or reader.default is not None:
         return []
     detail = f"{reader.full_name} has no default and lacks {', '.join(missing)}"

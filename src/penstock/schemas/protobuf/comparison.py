@@ -110,6 +110,9 @@ class _Comparison:
         self._oneofs(old.descriptor, new.descriptor, path)
         old_fields = {field.number: field for field in old.descriptor.field}
         new_fields = {field.number: field for field in new.descriptor.field}
+        # A oneof that is gone with all its fields is like fields that are gone; in any other, each field counts.
+        kept_oneofs = {_oneof(field, new.descriptor) for field in new.descriptor.field}
+        kept_oneofs |= {_oneof(field, old.descriptor) for number, field in old_fields.items() if number in new_fields}
         for number in sorted(old_fields.keys() | new_fields.keys()):
             at = f"{path}/{number}"
             before, after = old_fields.get(number), new_fields.get(number)
@@ -117,7 +120,7 @@ class _Comparison:
                 if after is not None and after.label == _REQUIRED:
                     self._add("REQUIRED_FIELD_ADDED", at, f"{after.name} is required, and earlier data lacks it")
             elif after is None:
-                self._removed(before, old.descriptor, new.descriptor, at)
+                self._removed(before, old.descriptor, kept_oneofs, at)
             else:
                 self._field(before, after, at)
         groups = {field.type_name.rpartition(".")[2] for field in old.descriptor.field if _is_group(field)}
@@ -127,17 +130,12 @@ class _Comparison:
     # Fields
 
     def _removed(
-        self, field: pb.FieldDescriptorProto, old: pb.DescriptorProto, new: pb.DescriptorProto, path: str
+        self, field: pb.FieldDescriptorProto, message: pb.DescriptorProto, kept_oneofs: set[str | None], path: str
     ) -> None:
         if field.label == _REQUIRED:
             self._add("REQUIRED_FIELD_REMOVED", path, f"{field.name} was required and is gone")
-        oneof = _oneof(field, old)
-        if oneof is None:
-            return
-        members = {member.number for member in old.field if _oneof(member, old) == oneof}
-        survives = any(member.number in members for member in new.field)
-        # A oneof that is gone with all its fields is like fields that are gone.
-        if survives or any(_oneof(member, new) == oneof for member in new.field):
+        oneof = _oneof(field, message)
+        if oneof is not None and oneof in kept_oneofs:
             self._add("ONEOF_FIELD_REMOVED", path, f"{field.name} was in the oneof {oneof} and is gone")
 
     def _field(self, old: pb.FieldDescriptorProto, new: pb.FieldDescriptorProto, path: str) -> None:

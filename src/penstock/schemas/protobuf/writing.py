@@ -7,7 +7,7 @@ entries of maps and oneofs of optional fields are written as what they stand for
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from google.protobuf import descriptor_pb2 as pb
@@ -63,12 +63,13 @@ def _normalize_message(message: pb.DescriptorProto) -> None:
     # The oneofs that optional fields of proto3 are in stay behind the others.
     hidden = {field.oneof_index for field in message.field if field.proto3_optional}
     order.sort(key=lambda index: index in hidden)
+    place = {index: position for position, index in enumerate(order)}
     oneofs = [pb.OneofDescriptorProto.FromString(message.oneof_decl[index].SerializeToString()) for index in order]
     del message.oneof_decl[:]
     message.oneof_decl.extend(oneofs)
     for field in message.field:
         if field.HasField("oneof_index"):
-            field.oneof_index = order.index(field.oneof_index)
+            field.oneof_index = place[field.oneof_index]
     message.field.sort(key=_number)
     message.extension.sort(key=_number)
     message.reserved_range.sort(key=_start)
@@ -171,7 +172,7 @@ class _Writer:
             while making and plain and made_before[plain[0]] <= made:
                 lines += self._message(nested[plain.popleft()], scope)
             made += making
-            written = [line for field in fields for line in self._field(field, scope, entries, message.nested_type)]
+            written = [line for field in fields for line in self._field(field, scope, entries, nested)]
             if _in_oneof(fields[0]):
                 oneof = message.oneof_decl[fields[0].oneof_index]
                 written = _block(f"oneof {oneof.name}", [*self._option_statements(oneof), *written])
@@ -183,7 +184,7 @@ class _Writer:
         field: pb.FieldDescriptorProto,
         scope: str,
         entries: dict[str, pb.DescriptorProto],
-        nested: Iterable[pb.DescriptorProto],
+        nested: Mapping[str, pb.DescriptorProto],
     ) -> Lines:
         options = self._bracketed(self._field_assignments(field))
         if field.type_name in entries:
@@ -192,7 +193,7 @@ class _Writer:
             return _statement(f"{kind} {field.name} = {field.number}", options)
         label = self._label(field)
         if _is_group(field):
-            group = next(message for message in nested if _join(scope, message.name) == field.type_name[1:])
+            group = nested[field.type_name]
             head = _statement(f"{label}group {group.name} = {field.number}", options, end="")
             return [*head[:-1], *_block(head[-1], self._members(group, field.type_name[1:]))]
         return _statement(f"{label}{self._type(field, scope)} {field.name} = {field.number}", options)
@@ -211,8 +212,9 @@ class _Writer:
         self, extensions: Sequence[pb.FieldDescriptorProto], nested: Iterable[pb.DescriptorProto], scope: str
     ) -> Lines:
         extended: dict[str, Lines] = {}
+        by_name = {f".{_join(scope, message.name)}": message for message in nested}
         for extension in extensions:
-            extended.setdefault(extension.extendee, []).extend(self._field(extension, scope, {}, nested))
+            extended.setdefault(extension.extendee, []).extend(self._field(extension, scope, {}, by_name))
         return [
             line
             for extendee, fields in extended.items()
