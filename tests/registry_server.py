@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import ssl
 import threading
 import uuid
 from collections.abc import Iterator
@@ -82,7 +83,7 @@ class FakeRegistry:
 
 
 @contextmanager
-def fake_registry() -> Iterator[FakeRegistry]:
+def fake_registry(tls: ssl.SSLContext | None = None) -> Iterator[FakeRegistry]:
     registry = FakeRegistry()
 
     class Handler(BaseHTTPRequestHandler):
@@ -113,9 +114,11 @@ def fake_registry() -> Iterator[FakeRegistry]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
-    registry.url = f"http://127.0.0.1:{server.server_address[1]}"
+    registry.url = f"http{'s' if tls else ''}://127.0.0.1:{server.server_address[1]}"
     try:
         yield registry
     finally:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import os
+import ssl
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -136,6 +139,33 @@ def test_a_profile_has_the_address(registry: FakeRegistry, tmp_path: object, mon
     client.close()
     with pytest.raises(BadSetting, match=r"schema\.registry\.url"):
         Registry("@bare")
+
+
+def test_tls(tmp_path: Path) -> None:
+    """The authority of `ssl.ca.location` is trusted and no other, and the server asks for our certificate."""
+    pytest.importorskip("cryptography")
+    from penstock.tls.authority import Authority
+
+    now = datetime.datetime.now(datetime.UTC)
+    authority = Authority.create("Test CA", now)
+    (tmp_path / "ca.pem").write_text(authority.certificate)
+    for name in ("server", "client"):
+        (tmp_path / f"{name}.pem").write_text(authority.issue(name, ["127.0.0.1"], now).pem)
+    (tmp_path / "other.pem").write_text(Authority.create("Other CA", now).certificate)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(tmp_path / "ca.pem"))
+    context.load_cert_chain(tmp_path / "server.pem")
+    context.verify_mode = ssl.CERT_REQUIRED
+    options = {"ssl.ca.location": f"{tmp_path}/ca.pem", "ssl.certificate.location": f"{tmp_path}/client.pem"}
+    with fake_registry(context) as registry:
+        client = Registry(registry.url, options)
+        assert client.register("s", TEXT).id == client.register("t", TEXT).id == 1
+        client.close()
+        with pytest.raises(RegistryError, match="certificate verify failed"):
+            RegistryClient(registry.url, {"ssl.ca.location": f"{tmp_path}/other.pem"}, attempts=1).subjects()
+        with pytest.raises(RegistryError):
+            RegistryClient(registry.url, {"ssl.ca.location": f"{tmp_path}/ca.pem"}, attempts=1).subjects()
+    with pytest.raises(BadSetting):
+        Registry("https://x", {"ssl.ca.location": f"{tmp_path}/none.pem"})
 
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1:8081", "ftp://x"])
