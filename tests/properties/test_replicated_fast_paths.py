@@ -111,7 +111,8 @@ class Play:
             connection = await self.connect()
             for _ in range(bursts):
                 if connection.is_ended or chance.random() < 0.1:
-                    self.replies.append(bytes(connection.received))
+                    # What was on the way when the broker closed a connection is lost, or not, by chance.
+                    self.replies.append(b"" if connection.is_ended else bytes(connection.received))
                     await connection.close()
                     connection = await self.connect()
                 crashed = world.machines[chance.choice(FOLLOWERS)] if chance.random() < 0.3 else None
@@ -126,7 +127,7 @@ class Play:
                 if chance.random() < 0.2:
                     await self.change_something(admin)
             await asyncio.sleep(30)
-            self.replies.append(bytes(connection.received))
+            self.replies.append(b"" if connection.is_ended else bytes(connection.received))
             await connection.close()
             await self.all_in_sync()
         for machine in world.machines.values():
