@@ -199,6 +199,18 @@ def test_any_bytes(changes: list[tuple[int, int]], end: int) -> None:
         assert array[1].is_valid == (1 not in reasons)
 
 
+@pytest.mark.parametrize(
+    ("kind", "unit", "day"), [("int", "time-millis", 86_400_000), ("long", "time-micros", 86_400_000_000)]
+)
+def test_a_time_outside_of_a_day_is_refused(kind: str, unit: str, day: int) -> None:
+    schema = record(field("at", {"type": kind, "logicalType": unit}))
+    plain = fastavro.parse_schema(record(field("at", kind)))
+    values = [0, day - 1, day, -1]
+    array, reasons = read(schema, [(schema, encoded(plain, {"at": value})) for value in values])
+    assert [row.is_valid for row in array] == [True, True, False, False]
+    assert all("a time of day outside of a day" in str(reasons[row]) for row in (2, 3))
+
+
 # -- Schema resolution.
 
 V1 = record(field("id", "int"), field("name", "string"), field("gone", {"type": "array", "items": ["null", "long"]}))

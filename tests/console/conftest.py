@@ -1,4 +1,4 @@
-"""A console as a process, and a real browser: one of each for all tests of this folder."""
+"""A console as a process, one for all tests of this folder, and real browsers."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ def console(broker: RunningNode, tmp_path_factory: pytest.TempPathFactory) -> It
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """One for each file: while it runs, Playwright keeps an event loop in this thread, and no test may have its own."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:
         pytest.skip("Chromium is not installed: apt-get install chromium")

@@ -52,7 +52,8 @@ F64 = numba.float64[::1]
     LIST_NEXT,  # the first operand: where to go at the end; the second: whether items have bytes of their own
     DEFAULT_BEGIN,  # read the constants from here; the second operand: their end
     DEFAULT_END,
-) = range(27)
+    TIME_OF_DAY,  # the number that comes next is at least 0 and below the first operand
+) = range(28)
 
 DEPTH_MAX = 64
 EMPTY_ITEMS_MAX = 1 << 20
@@ -60,7 +61,7 @@ UUID_CHARACTERS = 36
 
 # Why a row is refused.
 FINE, ENDS_EARLY, LONG_VARINT, BAD_LENGTH, BAD_BRANCH, BAD_SYMBOL, BAD_TEXT, BAD_INT, BAD_BOOLEAN, BAD_COUNT = range(10)
-BAD_DECIMAL, LEFT_OVER = 10, 11
+BAD_DECIMAL, LEFT_OVER, BAD_TIME = 10, 11, 12
 FAULTS = {
     ENDS_EARLY: "the bytes end too early",
     LONG_VARINT: "a number of more than 64 bits",
@@ -72,6 +73,7 @@ FAULTS = {
     BAD_BOOLEAN: "a boolean that is neither 0 nor 1",
     BAD_COUNT: "more items than the record can hold",
     BAD_DECIMAL: "a decimal with more digits than its precision",
+    BAD_TIME: "a time of day outside of a day",
     LEFT_OVER: "bytes are left over; was it written with another schema?",
 }
 
@@ -360,6 +362,11 @@ def run(  # type: ignore[no-untyped-def]  # noqa: C901, PLR0917
             elif operation == DEFAULT_END:
                 source = data
                 position, end = saved_position, saved_end
+            elif operation == TIME_OF_DAY:
+                value, after = _number(source, position, end)
+                if after >= 0 and (value < 0 or value >= first):
+                    fault = np.int64(BAD_TIME)
+                    break
             elif operation == END:
                 if position != end:
                     fault = np.int64(LEFT_OVER)

@@ -379,6 +379,8 @@ class Compiler:
         kind, wanted, path = written["type"], column.avro, column.path
         number = column.number
         if (kind, column.kind) in _NUMBERS:
+            if pa.types.is_time(column.type):
+                self._emit(ops.TIME_OF_DAY, number, 86_400 * _units_in_a_second(written, wanted), path=path)
             first, second = (_SIZES[kind], 0) if kind in _SIZES else _scaling(written, wanted)
             self._emit(_NUMBERS[kind, column.kind], number, first, second, path)
         elif column.kind == "null" and kind == "null":
@@ -493,6 +495,12 @@ def _scaling(written: Any, wanted: Any) -> tuple[int, int]:
         return 1, 1
     before, after = (int(each or 1) for each in units)
     return (after // before, 1) if after > before else (1, before // after)
+
+
+def _units_in_a_second(written: Any, wanted: Any) -> int:
+    """Of the writer's time of day; without one, numbers are taken for the reader's."""
+    units = (_PER_SECOND.get(str(each.get("logicalType", "")).rpartition("-")[2]) for each in (written, wanted))
+    return next(each for each in units if each is not None)
 
 
 def _named_alike(written: Any, wanted: Any) -> bool:

@@ -128,8 +128,8 @@ class BrokerRole:
         self.router = self._new_router(authorizer, throttling, followers)
         self._serve_records(hints, followers)
         self._serve_coordinators(producer_ids)
-        self._serve_cluster(identity)
         self.telemetry = self._serve_telemetry()
+        self._serve_cluster(identity)
 
     # -- the parts --------------------------------------------------------------------------------------------------
 
@@ -387,6 +387,7 @@ class BrokerRole:
             throttling=self._throttling,
             routes=self.router.routes,
             address=(identity.cluster_id, identity.node_id),
+            telemetry=self.telemetry,
         )
         self.router.serve(apis.CLUSTER_APIS, for_clients)
         self.router.serve(apis.ADMIN_APIS, for_admin)

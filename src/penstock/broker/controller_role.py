@@ -74,6 +74,7 @@ class ControllerRole:
                 throttling=throttling,
                 routes=router.routes,
                 address=None,
+                telemetry=None,
             ),
         )
         router.serve(

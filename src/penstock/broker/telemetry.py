@@ -50,6 +50,13 @@ class ClientTelemetry:
         self._configs: Mapping[ConfigResource, Mapping[str, str]] | None = None
         self._subscribed: dict[str, Mapping[str, str]] = {}
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether there is a subscription. Without one clients are not told of these APIs: librdkafka prints a line
+        when it uses them, and asks every five minutes."""
+        self._read_subscriptions()
+        return bool(self._subscribed)
+
     def get(self, request: Request, message: GetTelemetrySubscriptionsRequest) -> GetTelemetrySubscriptionsResponse:
         self._read_subscriptions()
         return self.instances.get(

@@ -3,6 +3,8 @@
 Versions 0-5: 3 adds features and the client's name, 4 features whose minimum version is 0, 5 the cluster and the node
 that the client means to reach (KIP-1242). A client that reached another one, because an address was given to another
 node since, is told to bootstrap again. As in Kafka, only brokers check that, and not before authentication.
+
+The APIs by which clients push metrics are listed while there is a subscription.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from penstock.broker.apis.services import AdminServices
 from penstock.broker.net.request import Request
 from penstock.metadata.features import SUPPORTED_FEATURES
 from penstock.model.errors import ErrorCode
+from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -21,6 +24,7 @@ from penstock.protocol.messages.api_versions import (
 from penstock.protocol.software import ADDRESSED_SINCE, is_well_formed
 
 VERSIONS = (0, 5)
+TELEMETRY = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
 
 
 def handle(services: AdminServices, request: Request, message: ApiVersionsRequest) -> ApiVersionsResponse:
@@ -29,6 +33,7 @@ def handle(services: AdminServices, request: Request, message: ApiVersionsReques
     if _is_misrouted(services, request, message):
         return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
     request.connection.client_software = f"{message.client_software_name} {message.client_software_version}"
+    asks_for_metrics = services.telemetry is not None and services.telemetry.is_wanted
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(
@@ -37,6 +42,7 @@ def handle(services: AdminServices, request: Request, message: ApiVersionsReques
                 max_version=route.max_version,
             )
             for route in sorted(services.routes.values())
+            if asks_for_metrics or route.api_key not in TELEMETRY
         ],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=low, max_version=high)

@@ -127,6 +127,8 @@ class AdminServices:
     """The routes of the listener that received the request."""
     address: tuple[str, int] | None
     """The cluster id and the node id that a client of this listener must mean; None where any client is served."""
+    telemetry: ClientTelemetry | None
+    """None on controllers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
