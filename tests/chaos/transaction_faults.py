@@ -158,7 +158,11 @@ class Output:
         }
         self._topic = topic
         self._positions = dict.fromkeys(range(partitions), 0)
-        self.found: set[int] = set()
+        self._places: dict[int, str] = {}
+
+    @property
+    def found(self) -> Set[int]:
+        return self._places.keys()
 
     def read_all(self, wanted: Set[int]) -> None:
         """Until these are there; nothing more than once."""
@@ -187,8 +191,9 @@ class Output:
 
     def _see(self, message: Message) -> None:
         number = int(present(message.value()).split(b":", 1)[0])
-        assert number not in self.found, f"{number} was written more than once"
-        self.found.add(number)
+        place = f"{message.partition()}@{message.offset()} of {message.timestamp()[1]}"
+        assert number not in self._places, f"{number} was written more than once: {self._places[number]}, {place}"
+        self._places[number] = place
         self._positions[present(message.partition())] = present(message.offset()) + 1
 
 
