@@ -56,6 +56,18 @@ def test_an_incompatible_schema_is_refused_unless_the_level_allows_it(registry: 
     assert code_of(lambda: settings.get_config(registry.state, "a-value", in_scope=False)) == 40408
 
 
+def test_the_lenient_policy_lets_optional_properties_of_json_come(registry: Registry) -> None:
+    text = {"type": "string"}
+    old, new = (
+        json.dumps({"type": "object", "properties": properties}) for properties in ({"a": text}, {"a": text, "b": text})
+    )
+    registry.register("a-value", old, schema_type="JSON")
+    assert code_of(lambda: registry.register("a-value", new, schema_type="JSON")) == 409
+    assert code_of(lambda: settings.set_config(registry.state, None, {"compatibilityPolicy": "kind"})) == 42203
+    registry.apply(settings.set_config(registry.state, None, {"compatibilityPolicy": "lenient"}))
+    assert registry.register("a-value", new, schema_type="JSON")["version"] == 2
+
+
 def test_transitive_levels_look_at_all_versions(registry: Registry) -> None:
     registry.apply(settings.set_config(registry.state, None, {"compatibility": "NONE"}))
     registry.register("a-value", record_schema("A", "x", "z"))

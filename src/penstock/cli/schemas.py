@@ -6,7 +6,9 @@ import contextlib
 import json as json_module
 import os
 import sys
-from collections.abc import Iterator
+import urllib.parse
+from collections.abc import Iterator, Mapping
+from http.client import UNAUTHORIZED
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,7 +16,7 @@ import typer
 from penstock.cli.output import Json, command_group, fail, note, print_json, print_table
 
 if TYPE_CHECKING:
-    from penstock.registry.client import RegistryClient
+    from penstock.serializers.registry_http import RegistryHttp
 
 app = command_group("List, show, register, check, compare, delete, export and import schemas of a schema registry.")
 
@@ -286,17 +288,32 @@ def import_schemas(
 _KEPT = ("schema", "schemaType", "references", "metadata", "ruleSet", "id", "version")
 
 
-@contextlib.contextmanager
-def _connected(url: str, authority: str | None) -> Iterator[RegistryClient]:
-    from penstock.registry.client import Refused, RegistryClient
+class _Client:
+    def __init__(self, http: RegistryHttp) -> None:
+        self._http = http
 
-    client = RegistryClient(url, authority=authority)
+    def request(self, method: str, *path: str, body: object = None, query: Mapping[str, str] | None = None) -> Any:
+        """The JSON answer. The parts of the path are encoded."""
+        target = "/" + "/".join(urllib.parse.quote(part, safe="") for part in path)
+        return self._http.request(method, f"{target}?{urllib.parse.urlencode(query)}" if query else target, body)
+
+
+@contextlib.contextmanager
+def _connected(url: str, authority: str | None) -> Iterator[_Client]:
+    from penstock.serializers.registry_http import RegistryError, RegistryHttp
+
+    options = {"ssl.ca.location": authority} if authority else {}
     try:
-        yield client
-    except Refused as error:
+        http = RegistryHttp(url if "://" in url else f"http://{url}", options, timeout=60)
+    except ValueError as error:
         fail(str(error))
+    try:
+        yield _Client(http)
+    except RegistryError as error:
+        hint = "; give a user: --registry http://USER:PASSWORD@HOST:PORT" if error.status == UNAUTHORIZED else ""
+        fail(f"{error}{hint}")
     finally:
-        client.close()
+        http.close()
 
 
 def _candidate(file: str, schema_type: str | None, references: list[str] | None) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from penstock.schemas.compatibility import Compatibility, check, incompatibilities
 from penstock.schemas.json_schema.policy import Policy
-from penstock.schemas.model import InvalidSchema, ParsedSchema, Reference, SchemaType
+from penstock.schemas.model import InvalidSchema, ParsedSchema, Reference, SchemaType, is_base64
 from penstock.schemas.parsing import parse
 
 __all__ = [
@@ -14,5 +14,6 @@ __all__ = [
     "SchemaType",
     "check",
     "incompatibilities",
+    "is_base64",
     "parse",
 ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -19,6 +20,7 @@ MAX_NESTING = 200
 # The text of a schema and of all that it refers to.
 MAX_RESOLVED_BYTES = 8 * MAX_SCHEMA_BYTES
 MAX_REFERENCES = 1000
+_BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 
 
 class SchemaType(StrEnum):
@@ -70,6 +72,11 @@ class ParsedSchema(abc.ABC):
     @abc.abstractmethod
     def incompatibilities(self, writer: ParsedSchema) -> list[str]:
         """Why this schema cannot read all that `writer`, a schema of the same type, wrote."""
+
+
+def is_base64(text: str) -> bool:
+    """Whether it is a serialized Protobuf schema: no .proto text is one word of these letters."""
+    return _BASE64.fullmatch(text.strip()) is not None
 
 
 def load_json(text: str) -> object:

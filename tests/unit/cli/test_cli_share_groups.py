@@ -53,7 +53,7 @@ def test_a_queue_from_its_first_record_to_its_deletion(
         assert (one["state"], len(one["members"])) == ("Stable", 1)
         refused = cli(*moved, "--execute")
         assert refused.status == 1
-        assert "while it has members; stop them first: penstock" in refused.err
+        assert "while it has members; stop them first: penstock on 127.0.0.1" in refused.err
         assert cli("share-groups", "delete", group, *at).status == 1
     assert cli("share-groups", "delete", group, *at).out == f"deleted {group}\n"
     assert cli("share-groups", "delete", group, *at).status == 1

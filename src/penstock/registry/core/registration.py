@@ -22,7 +22,7 @@ from penstock.registry.core.metadata import metadata_of, property_of, rule_set_o
 from penstock.registry.core.names import DEFAULT_CONTEXT, context_of, in_context, scope_of
 from penstock.registry.core.records import SchemasRecord
 from penstock.registry.core.state import READ_ONLY_MODES, SchemaVersion, State
-from penstock.schemas import Compatibility, ParsedSchema, check
+from penstock.schemas import Compatibility, ParsedSchema, Policy, SchemaType, check, is_base64
 
 _IMPORTING = frozenset({"IMPORT", "FORWARD"})
 
@@ -38,13 +38,13 @@ def register(
     if candidate.version == NEXT_VERSION:
         known = _find(state, parser, new, parsed)
         if known is not None and candidate.id in (NEW_ID, known.id):
-            return Decision((), registered(known))
+            return Decision((), registered(known, candidate))
     if not importing and not force:
         messages = _incompatibilities(state, parser, new, parsed, state.newest_first(subject))
         if messages:
             raise errors.incompatible(subject, messages)
     new = replace(new, id=_id_for(state, new, candidate), version=_number_for(state, subject, candidate, importing))
-    return Decision((*_prelude(state, new), new.record()), registered(new))
+    return Decision((*_prelude(state, new), new.record()), registered(new, candidate))
 
 
 def find_registered(
@@ -92,8 +92,15 @@ def compatibility(
     return _incompatibilities(state, parser, new, parsed, against)
 
 
-def registered(version: SchemaVersion) -> dict[str, Any]:
-    return {"id": version.id, "version": version.version, "guid": version.guid, **version.described}
+def registered(version: SchemaVersion, candidate: Candidate) -> dict[str, Any]:
+    """The answer to a registration. A client that sent Protobuf as a file descriptor gets the same back, not text.
+
+    Confluent's registry answers with text. Confluent's Python client remembers the answer as the schema to read with,
+    and can only read file descriptors."""
+    answer = {"id": version.id, "version": version.version, "guid": version.guid, **version.described}
+    if candidate.schema_type == SchemaType.PROTOBUF and is_base64(candidate.schema):
+        answer["schema"] = candidate.schema
+    return answer
 
 
 def _check_mode(state: State, subject: str, candidate: Candidate) -> None:
@@ -181,7 +188,8 @@ def _incompatibilities(
     if level is Compatibility.NONE:
         return []
     earlier = against if level.transitive else itertools.islice(against, 1)
-    return check(level, parsed, [_earlier(state, parser, each) for each in earlier])
+    policy = Policy(str(config.get("compatibilityPolicy", Policy.STRICT)))
+    return check(level, parsed, [_earlier(state, parser, each) for each in earlier], policy)
 
 
 def _earlier(state: State, parser: Parser, version: SchemaVersion) -> ParsedSchema:

@@ -12,7 +12,7 @@ from penstock.registry.core.errors import RegistryError
 from penstock.registry.core.names import GLOBAL_SCOPE
 from penstock.registry.core.records import SchemasRecord
 from penstock.registry.core.state import State
-from penstock.schemas import Compatibility
+from penstock.schemas import Compatibility, Policy
 
 # Names in a request; `compatibility` is `compatibilityLevel` in answers and records.
 _CONFIG_TYPES: Final[Mapping[str, type]] = {
@@ -30,7 +30,6 @@ _CONFIG_TYPES: Final[Mapping[str, type]] = {
     "defaultRuleSet": dict,
     "overrideRuleSet": dict,
 }
-_POLICIES: Final = ("STRICT", "LENIENT")
 _MODES: Final = ("READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT", "FORWARD")
 
 
@@ -123,8 +122,10 @@ def _config_changes(body: object) -> dict[str, Any]:
             raise errors.invalid_compatibility()
         changes["compatibilityLevel"] = level.upper()
     policy = changes.get("compatibilityPolicy")
-    if policy is not None and policy not in _POLICIES:
-        raise RegistryError(42203, f"Invalid compatibility policy. Valid values are {' and '.join(_POLICIES)}")
+    if policy is not None:
+        if not isinstance(policy, str) or policy.upper() not in Policy.__members__:
+            raise RegistryError(42203, f"Invalid compatibility policy. Valid values are {' and '.join(Policy)}")
+        changes["compatibilityPolicy"] = policy.upper()
     for name, value in changes.items():
         if value is not None and not isinstance(value, _CONFIG_TYPES[name]):
             raise RegistryError(422, f"{name} must be a JSON {_CONFIG_TYPES[name].__name__}")

@@ -86,7 +86,7 @@ async def register(call: Call) -> Response:
     if not call.node.is_writer:  # every node knows the schemas that are there already
         found = await call.examine(known)
         if found is not None:
-            return answer(registration.registered(found))
+            return answer(registration.registered(found, candidate))
     return await call.write(decide, repeatable=True)
 
 

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import base64
 import binascii
-import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from google.protobuf import descriptor_pb2 as pb
 
-from penstock.schemas.model import InvalidSchema, ParsedSchema, SchemaType
+from penstock.schemas.model import InvalidSchema, ParsedSchema, SchemaType, is_base64
 from penstock.schemas.protobuf.comparison import compare
 from penstock.schemas.protobuf.known import known
 from penstock.schemas.protobuf.linking import Linker, decode
 from penstock.schemas.protobuf.reading import Draft, read
 from penstock.schemas.protobuf.writing import normalize, write
 
-_BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 _NAME = "schema.proto"
 
 
@@ -79,12 +77,11 @@ class ProtobufSchema(ParsedSchema):
 
 
 def _draft(text: str, name: str) -> tuple[Draft, bool]:
-    """A .proto text, or a serialized descriptor in base64: no .proto text is one word of its letters."""
-    stripped = text.strip()
-    if not _BASE64.fullmatch(stripped):
+    """A .proto text, or a serialized descriptor in base64."""
+    if not is_base64(text):
         return read(text, name), False
     try:
-        data = base64.b64decode(stripped, validate=True)
+        data = base64.b64decode(text.strip(), validate=True)
     except binascii.Error as error:
         raise InvalidSchema(f"the schema is neither a .proto text nor base64: {error}") from None
     return decode(data, name), True

@@ -57,8 +57,13 @@ class GroupDescription:
 
     def who(self) -> str:
         """The members in one line: `billing on 10.0.0.1, billing on 10.0.0.2 (3)`."""
-        clients = Counter(f"{member.client_id} on {member.host}" for member in self.members)
-        return ", ".join(client if count == 1 else f"{client} ({count})" for client, count in clients.items())
+        return in_one_line((member.client_id, member.host) for member in self.members)
+
+
+def in_one_line(clients: Iterable[tuple[str, str]]) -> str:
+    """Client ids and hosts of members."""
+    counts = Counter(f"{client_id} on {host}" for client_id, host in clients)
+    return ", ".join(client if count == 1 else f"{client} ({count})" for client, count in counts.items())
 
 
 def consumer_group(group: consumer_group_describe.DescribedGroup, coordinator: int) -> GroupDescription:

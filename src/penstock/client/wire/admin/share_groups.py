@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from penstock.client.errors import ClientError, raise_for
+from penstock.client.wire.admin.group_members import in_one_line
 from penstock.client.wire.admin.group_offsets import CommittedOffset
 from penstock.client.wire.admin.group_reset import OffsetReset, ResetTarget, plan, time_of
 from penstock.client.wire.admin.groups import GroupListing, Groups
@@ -49,7 +50,7 @@ class ShareGroupDescription:
     members: tuple[ShareGroupMember, ...]
 
     def who(self) -> str:
-        return ", ".join(sorted({member.client_id or member.member_id for member in self.members}))
+        return in_one_line((member.client_id, member.host) for member in self.members)
 
 
 @dataclass(frozen=True, slots=True)
