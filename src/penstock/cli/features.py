@@ -8,7 +8,6 @@ import typer
 
 from penstock.cli.arguments import connect
 from penstock.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, Json, command_group, print_json, print_table
-from penstock.client.wire.admin.features import RELEASES
 
 app = command_group("Show feature levels, and raise them after an upgrade of all nodes.")
 
@@ -40,8 +39,8 @@ def describe(bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False
 @app.command()
 def upgrade(
     release_version: Annotated[
-        str, typer.Option(metavar="RELEASE", help=f"Of Kafka: {', '.join(RELEASES)}.")
-    ] = RELEASES[-1],
+        str | None, typer.Option(metavar="RELEASE", help="Of Kafka, such as 4.3.", show_default="the newest")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check that it is possible.")] = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
@@ -51,7 +50,9 @@ def upgrade(
 
         penstock features upgrade --release-version 4.4 --dry-run
     """
+    from penstock.client.wire.admin.features import RELEASES
+
     with connect(bootstrap_server) as admin:
-        levels = admin.features.upgrade(release_version, dry_run=dry_run)
+        levels = admin.features.upgrade(release_version or RELEASES[-1], dry_run=dry_run)
     shown = ", ".join(f"{name} {level}" for name, level in sorted(levels.items()))
     print(f"{'possible' if dry_run else 'done'}: {shown}")

@@ -8,10 +8,11 @@ number of bytes with `received(count)`, and takes responses from `next_answer()`
     socket.sendall(conversation.take_outgoing())
     conversation.received(socket.recv_into(conversation.receive_buffer()))
 
-`greet` starts the handshake: ApiVersions in our highest version, and again in version 0 if the broker does not know
-that one. With a login, SaslHandshake and SaslAuthenticate follow. A step of a mechanism may take milliseconds (SCRAM
-derives a key from the password), so it is left to the driver: while `work` is not None, the driver calls it, in a
-thread if others wait for it, and passes the outcome to `worked`.
+`greet` starts the handshake: ApiVersions in version 4, and again in version 0 if the broker does not know that one.
+(Version 5 is for clients that name the node they mean to reach, and most brokers do not know it yet.) With a login,
+SaslHandshake and SaslAuthenticate follow. A step of a mechanism may take milliseconds (SCRAM derives a key from the
+password), so it is left to the driver: while `work` is not None, the driver calls it, in a thread if others wait for
+it, and passes the outcome to `worked`.
 
 When the conversation `is_open`, each request is sent in the highest version that both sides support. Requests are
 pipelined and answered in order. A response whose correlation id is not that of the oldest request means that the stream
@@ -46,6 +47,7 @@ RECEIVE_BUFFER_BYTES: Final = 64 * 1024
 KEPT_BUFFER_BYTES_MAX: Final = 16 * 1024 * 1024
 RESPONSE_BYTES_MAX: Final = 256 * 1024 * 1024
 SOFTWARE_NAME: Final = "penstock"
+GREETING_VERSION: Final = 4
 HANDSHAKE_VERSION: Final = 1  # with SaslAuthenticate, and not with bare tokens
 # The part of a session's lifetime after which a client authenticates again; Kafka's clients choose 85 to 95 percent.
 SESSION_PART: Final = 0.85
@@ -153,7 +155,7 @@ class Conversation(Generic[ContextT]):
         return version if version >= max(low, spec.min_version) else None
 
     def greet(self) -> None:
-        self._greet(API[ApiKey.API_VERSIONS].max_version)
+        self._greet(GREETING_VERSION)
 
     def request(
         self,

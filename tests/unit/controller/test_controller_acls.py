@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from penstock.controller.result import MAX_RECORDS_PER_REQUEST
-from penstock.metadata.features import METADATA_4_4_IV1
+from penstock.metadata.features import METADATA_4_4_IV1, METADATA_4_4_IV2
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from penstock.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
@@ -107,7 +107,7 @@ def test_ranges_of_hosts_need_a_metadata_version() -> None:
     ((code, message),) = create(world, creation(host="10.1.0.0/16"))
     assert code is ErrorCode.UNSUPPORTED_VERSION
     assert message == "CIDR-based ACL host patterns require metadata version 4.4-IV1 or higher."
-    assert FeatureLevelRecord(name="metadata.version", feature_level=METADATA_4_4_IV1) in world.batches[0]
+    assert FeatureLevelRecord(name="metadata.version", feature_level=METADATA_4_4_IV2) in world.batches[0]
 
 
 def test_filters_delete_what_they_match() -> None:

@@ -238,7 +238,7 @@ class ShareFetch:
 
     def _refuse(self, key: PartitionKey, code: ErrorCode, message: str | None = None) -> None:
         self._results[key] = PartitionResult(
-            partition_index=key.partition, error_code=code, error_message=message or code.text
+            partition_index=key.partition, error_code=code, error_message=message or code.text, records=b""
         )
 
     def _read(
@@ -404,11 +404,11 @@ class ShareFetch:
         results = self._results
         if not self._is_final:
             for key in list(self._session.partitions):
-                result = results.get(key) or PartitionResult(partition_index=key.partition)
+                result = results.get(key) or PartitionResult(partition_index=key.partition, records=b"")
                 if self._session.has_news(key, has_records=bool(result.records), has_error=bool(result.error_code)):
                     results[key] = result
         for key, code in self._acknowledging.results.items():
-            result = results.setdefault(key, PartitionResult(partition_index=key.partition))
+            result = results.setdefault(key, PartitionResult(partition_index=key.partition, records=b""))
             result.acknowledge_error_code = code
             result.acknowledge_error_message = code.text if code else None
         by_topic: dict[bytes, ShareFetchableTopicResponse] = {}

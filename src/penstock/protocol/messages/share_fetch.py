@@ -63,7 +63,7 @@ class PartitionResult(Message):
     acknowledge_error_code: Int16 = field("0+")
     acknowledge_error_message: str | None = field("0+", nullable="0+", default=None)
     current_leader: LeaderIdAndEpoch = field("0+")
-    records: Records = field("0+", nullable="0+")
+    records: Records = field("0+", nullable="0")
     acquired_records: list[AcquiredRecords] = field("0+")
 
 
