@@ -79,8 +79,8 @@ class Voting:
             # A candidate has voted for itself, but may prefer another leader for the next epoch.
             return isinstance(role, Candidate) and request.pre_vote and up_to_date
         if isinstance(role, Follower):
-            # A node that has just heard from the leader does not want another one. One that does not know yet that it is
-            # a voter stays a follower when the leader is gone, and the others need it.
+            # A node that has just heard from the leader does not want another one. One that does not know yet that it
+            # is a voter stays a follower when the leader is gone, and the others need it.
             hears_leader = role.has_fetched and self._quorum.now < role.fetch_deadline
             return request.pre_vote and up_to_date and not hears_leader
         if isinstance(role, Resigned):
