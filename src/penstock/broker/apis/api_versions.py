@@ -1,8 +1,8 @@
 """ApiVersions: the APIs that this listener serves, and the finalized features.
 
 Versions 0-5: 3 adds features and the client's name, 4 features whose minimum version is 0, 5 the cluster and the node
-that the client means to reach (KIP-1242). A client that reached another one, because an address was given to another
-node since, is told to bootstrap again. As in Kafka, only brokers check that, and not before authentication.
+that the client means to reach (KIP-1242). If an address belongs to another node since, that node tells the client to
+bootstrap again. As in Kafka, only brokers check that, and not before authentication.
 
 The APIs by which clients push metrics are listed while there is a subscription.
 """
