@@ -40,9 +40,12 @@ def is_message(member: object) -> TypeGuard[type[Message]]:
 
 @cache
 def definitions() -> dict[str, dict[str, Any]]:
-    """By name, from every jar of Kafka's tools and clients; those of the newest clients count."""
+    """By name, from every jar of Kafka's tools and clients; those of the newest clients count. The messages of
+    Kafka Streams' own are no business of brokers."""
     found: dict[str, dict[str, Any]] = {}
-    jars = [path for path in class_path().split(":") if re.fullmatch(r"kafka-.*\.jar", os.path.basename(path))]
+    jars = [
+        path for path in class_path().split(":") if re.fullmatch(r"kafka-(?!streams).*\.jar", os.path.basename(path))
+    ]
     for path in (*jars, *newest_clients()):
         with zipfile.ZipFile(path) as jar:
             for name in jar.namelist():

@@ -14,7 +14,7 @@ from penstock.groups.departures import Departures
 from penstock.groups.draft import Draft
 from penstock.groups.embedded import CONSUMER, by_topic_id, read_subscription, write_assignment
 from penstock.groups.join_group import MEMBER_ID_REQUIRED_SINCE, protocols_of, rebalance_timeout_of
-from penstock.groups.membership import Membership, check_name
+from penstock.groups.membership import Membership
 from penstock.groups.migration import Migration, version_of
 from penstock.groups.rebalance import join_error
 from penstock.groups.state import GroupState
@@ -58,7 +58,8 @@ class ClassicMembers:
         if self._state.settings.migration_policy == "disabled":
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         member_id = request.member_id or self._state.new_member_id()
-        self._membership.check_room(group, member_id, request.group_instance_id)
+        limit = self._state.settings.consumer_max_size
+        group.check_room_for(limit, "consumer", member_id, request.group_instance_id)
         subscription = self._check_protocols(group, request)
         is_dynamic = request.group_instance_id is None
         if not request.member_id and is_dynamic and caller.api_version >= MEMBER_ID_REQUIRED_SINCE:
@@ -129,7 +130,7 @@ class ClassicMembers:
         if instance_id is None:
             return group.members.get(member_id) or ConsumerMember(member_id), None
         if request.member_id:
-            return check_name(group, member_id, instance_id), None
+            return group.identified(member_id, instance_id), None
         existing = group.static_member(instance_id)
         if existing is None:
             return ConsumerMember(member_id), None
@@ -199,7 +200,7 @@ class ClassicMembers:
     def _known(
         self, group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int
     ) -> tuple[ConsumerMember, ClassicFacet]:
-        member = group.member(member_id) if instance_id is None else check_name(group, member_id, instance_id)
+        member = group.identified(member_id, instance_id)
         if member.classic is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         if generation != member.epoch:
@@ -233,7 +234,7 @@ class ClassicMembers:
         if identity.group_instance_id is None:
             return group.member(identity.member_id)
         if identity.member_id:
-            return check_name(group, identity.member_id, identity.group_instance_id)
+            return group.identified(identity.member_id, identity.group_instance_id)
         member = group.static_member(identity.group_instance_id)
         if member is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)

@@ -1,10 +1,4 @@
-"""A consumer group (KIP-848). All its state is durable and comes from its records.
-
-Three epochs describe its progress. The group epoch grows whenever members, subscriptions or topics change. The
-assignment epoch is the group epoch that the target assignment was computed for. The member epoch is that of the
-assignment that the member has reached.
-
-Only `replay` changes a group. A handler that needs the effect of its own records replays them on a `copy`.
+"""A consumer group (KIP-848).
 
 Law: a partition has one owner, `owner_of`, from when it is assigned to a member until that member has confirmed that it
 gave it up, or was removed and so forfeited it.
@@ -18,7 +12,7 @@ from typing import NamedTuple
 from penstock.coordinator.decision import CoordinatorRecord
 from penstock.groups import records
 from penstock.groups.consumer_member import ConsumerMember, Owned, Target
-from penstock.model.errors import ErrorCode, KafkaError
+from penstock.groups.modern_group import StaticGroup
 from penstock.model.ids import Uuid
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages.group_records import (
@@ -53,56 +47,25 @@ class ResolvedRegex(NamedTuple):
     timestamp_ms: int
 
 
-class ConsumerGroup:
+class ConsumerGroup(StaticGroup[ConsumerMember, Target]):
+    SOFT = ("checked_version", "regexes_checked_version", "regexes_checked_ms")
+
     def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
-        self.epoch = 0
-        self.metadata_hash = 0
-        self.assignment_epoch = 0
-        self.assignment_timestamp = 0
-        self.members: dict[str, ConsumerMember] = {}
-        self.target: dict[str, Target] = {}
+        super().__init__(group_id)
         self.regexes: dict[str, ResolvedRegex] = {}
         # Whether the log has a subscription metadata record of an older coordinator, which must be deleted.
         self.has_subscription_metadata = False
-        self.is_deleted = False
-        # Soft state: the version of the topics that the group was last compared with, and the version that its
-        # expressions were matched with, and when.
-        self.checked_version = -2
+        # Soft: the version that its expressions were matched with, and when.
         self.regexes_checked_version = -2
         self.regexes_checked_ms = 0
         # Derived from the members.
-        self.static_members: dict[str, str] = {}
         self._owners: dict[tuple[Uuid, int], str] = {}
         self._subscribers: dict[str, int] = {}
         self._regex_subscribers: dict[str, int] = {}
         self._assignor_votes: dict[str, int] = {}
         self.classic_members = 0
 
-    def copy(self) -> ConsumerGroup:
-        other = ConsumerGroup(self.group_id)
-        for name, value in vars(self).items():
-            setattr(other, name, value.copy() if isinstance(value, dict) else value)
-        return other
-
-    def durable(self) -> object:
-        """Return all state that comes from records, for comparison."""
-        soft = ("checked_version", "regexes_checked_version", "regexes_checked_ms")
-        return {name: value for name, value in vars(self).items() if name not in soft}
-
     # -- members -------------------------------------------------------------------------------------------------------
-
-    def member(self, member_id: str) -> ConsumerMember:
-        member = self.members.get(member_id)
-        if member is None:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}."
-            )
-        return member
-
-    def static_member(self, instance_id: str) -> ConsumerMember | None:
-        member_id = self.static_members.get(instance_id)
-        return None if member_id is None else self.members[member_id]
 
     def owner_of(self, topic_id: Uuid, partition: int) -> str | None:
         return self._owners.get((topic_id, partition))
@@ -116,10 +79,6 @@ class ConsumerGroup:
         if all(member.is_reconciled_to(self.assignment_epoch) for member in self.members.values()):
             return ConsumerState.STABLE
         return ConsumerState.RECONCILING
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.members
 
     # -- subscriptions -------------------------------------------------------------------------------------------------
 
@@ -205,10 +164,7 @@ class ConsumerGroup:
             for topic_id, partitions in owned.items():
                 for partition in partitions:
                     self._owners[topic_id, partition] = member.member_id
-        if before is not None and before.instance_id not in (None, member.instance_id):
-            self._release_name(before)
-        if member.instance_id is not None:
-            self.static_members[member.instance_id] = member.member_id
+        self._keep_name(before, member)
 
     def _take(self, member_id: str) -> None:
         member = self.members.pop(member_id)
@@ -222,10 +178,6 @@ class ConsumerGroup:
                 for partition in partitions:
                     if self._owners.get((topic_id, partition)) == member.member_id:
                         del self._owners[topic_id, partition]
-
-    def _release_name(self, member: ConsumerMember) -> None:
-        if member.instance_id is not None and self.static_members.get(member.instance_id) == member.member_id:
-            del self.static_members[member.instance_id]
 
     def _count(self, member: ConsumerMember, change: int) -> None:
         for topic in member.topics:

@@ -23,10 +23,11 @@ from penstock.groups.consumer_member import (
 )
 from penstock.groups.departures import Departures
 from penstock.groups.draft import Draft
-from penstock.groups.membership import Membership, check_name, owns_exactly, owns_no_more_than
+from penstock.groups.membership import Membership, owns_exactly, owns_no_more_than
 from penstock.groups.migration import Migration
+from penstock.groups.modern_group import unreleased
 from penstock.groups.records import classic_group_record, current_record, epoch_record, target_epoch_record
-from penstock.groups.state import GroupState
+from penstock.groups.state import SHARE, STREAMS, GroupState
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.consumer_group_heartbeat import (
     Assignment,
@@ -129,7 +130,7 @@ class ConsumerHeartbeat:
         now_ms: int,
         out: Decision,
     ) -> ConsumerGroupHeartbeatResponse:
-        if request.group_id in self._state.shares:
+        if self._state.kind_of(request.group_id) in (SHARE, STREAMS):
             raise self._not_found(request.group_id)
         upgraded: ClassicGroup | None = None
         if group is not None:
@@ -147,7 +148,7 @@ class ConsumerHeartbeat:
                     draft.emit(epoch_record(request.group_id, classic.generation, 0))
                     draft.emit(target_epoch_record(request.group_id, classic.generation, 0))
         member_id = request.member_id or self._state.new_member_id()
-        self._membership.check_room(draft.group, member_id, request.instance_id)
+        draft.group.check_room_for(self._state.settings.consumer_max_size, "consumer", member_id, request.instance_id)
         member, replaced = self._admit(draft, member_id, request.instance_id)
         wished = _wished(member, request, caller)
         # A known member that joins has given up everything, unless this is an old request that the network repeated
@@ -171,11 +172,7 @@ class ConsumerHeartbeat:
             existing = draft.group.static_member(instance_id)
             if existing is not None and (existing.member_id != member_id or existing.epoch == LEAVING_FOR_A_WHILE):
                 if existing.classic is None and existing.epoch != LEAVING_FOR_A_WHILE:
-                    raise KafkaError(
-                        ErrorCode.UNRELEASED_INSTANCE_ID,
-                        f"Static member {member_id} with instance id {instance_id} cannot join the group because "
-                        f"the instance id is owned by {existing.member_id} member.",
-                    )
+                    raise unreleased(member_id, instance_id, existing.member_id)
                 return self._membership.replace(draft, existing, member_id), existing.member_id
         return known or ConsumerMember(member_id), None
 
@@ -187,16 +184,13 @@ class ConsumerHeartbeat:
                 ErrorCode.UNKNOWN_MEMBER_ID,
                 f"Group {group_id} is a classic group. The member must abandon all its partitions and rejoin.",
             )
-        if group_id in self._state.shares:
+        if self._state.kind_of(group_id) is not None:
             return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
         return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
 
     def _known(self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> ConsumerMember:
         """Return the member; raise KafkaError if its id, instance id or epoch is wrong."""
-        if request.instance_id is None:
-            member = group.member(request.member_id)
-        else:
-            member = check_name(group, request.member_id, request.instance_id)
+        member = group.identified(request.member_id, request.instance_id)
         epoch = request.member_epoch
         if epoch == member.epoch:
             return member
@@ -247,10 +241,7 @@ class ConsumerHeartbeat:
         group = self._state.consumer.get(request.group_id)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} not found.")
-        if request.instance_id is None:
-            member = group.member(request.member_id)
-        else:
-            member = check_name(group, request.member_id, request.instance_id)
+        member = group.identified(request.member_id, request.instance_id)
         if request.member_epoch == LEAVING_FOR_A_WHILE:
             self._departures.leave_for_a_while(group, member, out)
         else:

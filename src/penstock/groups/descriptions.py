@@ -1,4 +1,5 @@
-"""ListGroups, DescribeGroups, ConsumerGroupDescribe, ShareGroupDescribe and DeleteGroups."""
+"""ListGroups, DescribeGroups, ConsumerGroupDescribe, ShareGroupDescribe and DeleteGroups. (StreamsGroupDescribe:
+`streams_description`.)"""
 
 from __future__ import annotations
 
@@ -9,11 +10,10 @@ from penstock.groups import share_assignor
 from penstock.groups.classic_group import ClassicGroup, ClassicState
 from penstock.groups.consumer_group import ConsumerGroup
 from penstock.groups.consumer_member import ConsumerMember
-from penstock.groups.embedded import CONSUMER
 from penstock.groups.offset_deletion import OffsetDeletion
 from penstock.groups.records import classic_group_record
 from penstock.groups.share_heartbeat import share_group_or_error
-from penstock.groups.state import GroupState
+from penstock.groups.state import CLASSIC, CONSUMER, SHARE, STREAMS, GroupState
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import Uuid
 from penstock.protocol.messages import consumer_group_describe, describe_groups, share_group_describe
@@ -21,7 +21,6 @@ from penstock.protocol.messages.delete_groups import DeletableGroupResult
 from penstock.protocol.messages.list_groups import ListedGroup, ListGroupsRequest
 
 GROUP_ID_NOT_FOUND_SINCE = 6
-SHARE = "share"
 
 
 class Descriptions:
@@ -34,28 +33,19 @@ class Descriptions:
     def list_groups(self, request: ListGroupsRequest) -> list[ListedGroup]:
         states = {state.strip().lower() for state in request.states_filter}
         types = {kind.strip().lower() for kind in request.types_filter}
-        listed = []
-        for groups in (self._state.classic, self._state.consumer):
-            for group in groups.values():
-                kind = "consumer" if isinstance(group, ConsumerGroup) else "classic"
-                if types and kind not in types:
-                    continue
-                state = group.state.value
-                if states and state.lower() not in states:
-                    continue
-                protocol_type = CONSUMER if isinstance(group, ConsumerGroup) else group.protocol_type or ""
-                listed.append(
-                    ListedGroup(
-                        group_id=group.group_id, protocol_type=protocol_type, group_state=state, group_type=kind
-                    )
-                )
-        if not types or SHARE in types:
-            listed += [
-                ListedGroup(group_id=share.group_id, protocol_type=SHARE, group_state=share.state, group_type=SHARE)
-                for share in self._state.shares.values()
-                if not states or share.state.lower() in states
-            ]
-        return listed
+        known = self._state
+        # A classic group may have members of any type; the others are named like theirs.
+        found = [
+            *((CLASSIC, each.protocol_type or "", each.group_id, each.state.value) for each in known.classic.values()),
+            *((CONSUMER, CONSUMER, each.group_id, each.state.value) for each in known.consumer.values()),
+            *((SHARE, SHARE, each.group_id, each.state) for each in known.shares.values()),
+            *((STREAMS, STREAMS, each.group_id, each.state.value) for each in known.streams.values()),
+        ]
+        return [
+            ListedGroup(group_id=group_id, protocol_type=protocol_type, group_state=state, group_type=kind)
+            for kind, protocol_type, group_id, state in found
+            if (not types or kind in types) and (not states or state.lower() in states)
+        ]
 
     # -- DescribeGroups ------------------------------------------------------------------------------------------------
 
@@ -69,8 +59,7 @@ class Descriptions:
             described = describe_groups.DescribedGroup(group_id=group_id, group_state="Dead")
             if version >= GROUP_ID_NOT_FOUND_SINCE:
                 described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-                is_other = group is not None or group_id in self._state.shares
-                reason = "is not a classic group" if is_other else "not found"
+                reason = "not found" if self._state.kind_of(group_id) is None else "is not a classic group"
                 described.error_message = f"Group {group_id} {reason}."
             return described
         # Between generations subscriptions have no meaning yet.
@@ -100,8 +89,7 @@ class Descriptions:
             return consumer_group_describe.DescribedGroup(error_code=ErrorCode.INVALID_GROUP_ID)
         group = self._state.consumer.get(group_id)
         if group is None:
-            is_other = group_id in self._state.classic or group_id in self._state.shares
-            reason = "is not a consumer group" if is_other else "not found"
+            reason = "not found" if self._state.kind_of(group_id) is None else "is not a consumer group"
             return consumer_group_describe.DescribedGroup(
                 group_id=group_id,
                 error_code=ErrorCode.GROUP_ID_NOT_FOUND,
@@ -208,8 +196,8 @@ class Descriptions:
         if not group.is_empty:
             return DeletableGroupResult(group_id=group_id, error_code=ErrorCode.NON_EMPTY_GROUP)
         self._deletion.delete_all(group_id, records)
-        if isinstance(group, ConsumerGroup):
-            records.extend(group.tombstones())
-        else:
+        if isinstance(group, ClassicGroup):
             records.append(classic_group_record(group_id, None))
+        else:
+            records.extend(group.tombstones())
         return DeletableGroupResult(group_id=group_id)

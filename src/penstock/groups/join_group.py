@@ -39,7 +39,7 @@ def rebalance_timeout_of(request: JoinGroupRequest) -> int:
     return request.rebalance_timeout_ms if request.rebalance_timeout_ms >= 0 else request.session_timeout_ms
 
 
-class _Asked(NamedTuple):
+class _JoinAttempt(NamedTuple):
     """A request, what is known of its sender, and the decision that answers it."""
 
     request: JoinGroupRequest
@@ -80,9 +80,9 @@ class JoinGroup:
             response = join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
             out.replies.append(Reply(token, response))
         elif request.member_id:
-            self._join_known(group, _Asked(request, token, caller, now_ms, out))
+            self._join_known(group, _JoinAttempt(request, token, caller, now_ms, out))
         else:
-            self._join_unknown(group, _Asked(request, token, caller, now_ms, out))
+            self._join_unknown(group, _JoinAttempt(request, token, caller, now_ms, out))
 
     def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
         """Whether the group has space for the member.
@@ -108,7 +108,7 @@ class JoinGroup:
 
     # -- requests without a member id ----------------------------------------------------------------------------------
 
-    def _join_unknown(self, group: ClassicGroup, asked: _Asked) -> None:
+    def _join_unknown(self, group: ClassicGroup, asked: _JoinAttempt) -> None:
         request, token, caller, now_ms, out = asked
         instance_id = request.group_instance_id
         name = caller.client_id if instance_id is None else instance_id
@@ -123,7 +123,7 @@ class JoinGroup:
         else:
             self._add(group, asked, member_id)
 
-    def _add(self, group: ClassicGroup, asked: _Asked, member_id: str) -> None:
+    def _add(self, group: ClassicGroup, asked: _JoinAttempt, member_id: str) -> None:
         request, token, caller, now_ms, out = asked
         member = ClassicMember(
             member_id,
@@ -144,7 +144,7 @@ class JoinGroup:
 
     # -- requests with a member id -------------------------------------------------------------------------------------
 
-    def _join_known(self, group: ClassicGroup, asked: _Asked) -> None:
+    def _join_known(self, group: ClassicGroup, asked: _JoinAttempt) -> None:
         request, token, _, now_ms, out = asked
         member_id = request.member_id
         if member_id in group.pending_joins and request.group_instance_id is None:
@@ -180,7 +180,7 @@ class JoinGroup:
 
     # -- static members ------------------------------------------------------------------------------------------------
 
-    def _replace_static(self, group: ClassicGroup, asked: _Asked, member_id: str) -> None:
+    def _replace_static(self, group: ClassicGroup, asked: _JoinAttempt, member_id: str) -> None:
         request, token, caller, now_ms, out = asked
         assert request.group_instance_id is not None
         member = group.members[group.static_members[request.group_instance_id]]

@@ -27,7 +27,6 @@ from penstock.groups.state import GroupState
 from penstock.groups.subscriptions import MayDescribe, Subscriptions
 from penstock.groups.timers import TimerKey
 from penstock.groups.topics import metadata_hash
-from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import Uuid
 from penstock.protocol.messages.consumer_group_heartbeat import TopicPartitions
 
@@ -151,13 +150,7 @@ class Membership:
         draft.emit(target_epoch_record(group.group_id, group.epoch, now_ms))
 
     def _may_assign(self, group: ConsumerGroup, now_ms: int) -> bool:
-        """Whether to compute a new assignment now.
-
-        At intervals, so that members that join together are assigned together; immediately if there is no assignment
-        yet.
-        """
-        interval_ms = self._state.settings_of(group.group_id).assignment_interval_ms
-        return group.assignment_timestamp == 0 or now_ms >= group.assignment_timestamp + interval_ms
+        return group.may_assign(self._state.settings_of(group.group_id).assignment_interval_ms, now_ms)
 
     @property
     def _default_assignor(self) -> str:
@@ -188,31 +181,6 @@ class Membership:
     def forget(self, group_id: str, member_id: str) -> None:
         for kind in ("session", "revoke", "rejoin", "resync"):
             self._state.timers.cancel(TimerKey(kind, group_id, member_id))
-
-    # -- checks --------------------------------------------------------------------------------------------------------
-
-    def check_room(self, group: ConsumerGroup, member_id: str, instance_id: str | None) -> None:
-        if instance_id is not None and instance_id in group.static_members:
-            return
-        limit = self._state.settings.consumer_max_size
-        if len(group.members) >= limit and member_id not in group.members:
-            raise KafkaError(
-                ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"The consumer group has reached its maximum capacity of {limit} members.",
-            )
-
-
-def check_name(group: ConsumerGroup, member_id: str, instance_id: str) -> ConsumerMember:
-    """Return the static member of this name; raise KafkaError if another member id holds the name."""
-    member = group.static_member(instance_id)
-    if member is None:
-        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
-    if member.member_id != member_id:
-        raise KafkaError(
-            ErrorCode.FENCED_INSTANCE_ID,
-            f"Static member {member_id} with instance id {instance_id} was fenced by member {member.member_id}.",
-        )
-    return member
 
 
 def owns_no_more_than(owned: Iterable[TopicPartitions] | None, member: ConsumerMember) -> bool:

@@ -5,8 +5,8 @@ A member of the group's current generation or epoch may commit. A client without
 for its assignment refuses, because its members read nothing now. A transaction may commit for a group without naming a
 member, because older producers send none.
 
-A consumer-protocol member may commit with an epoch older than its own for partitions it has had since that epoch: its
-commit may have crossed a heartbeat that raised its epoch.
+A member of a consumer or streams group may commit with an epoch older than its own for partitions it has had since that
+epoch: its commit may have crossed a heartbeat that raised its epoch.
 
 The broker has found the topics in its metadata: each comes with name and id, and its partitions exist.
 """
@@ -22,6 +22,9 @@ from penstock.groups.consumer_group import ConsumerGroup
 from penstock.groups.consumer_member import ConsumerMember
 from penstock.groups.records import offset_record
 from penstock.groups.state import GroupState
+from penstock.groups.streams_group import StreamsGroup
+from penstock.groups.streams_member import StreamsMember
+from penstock.groups.streams_tasks import Task
 from penstock.groups.timers import TimerKey
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import Uuid
@@ -52,7 +55,7 @@ _Topic: TypeAlias = OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic
 _Partition: TypeAlias = OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition
 
 # Raises KafkaError for a partition that this member may not commit.
-PartitionCheck: TypeAlias = Callable[[Uuid, int], None]
+PartitionCheck: TypeAlias = Callable[[_Topic, int], None]
 
 
 class _Member(NamedTuple):
@@ -137,7 +140,7 @@ class OffsetCommits:
                 for entry in topic.partitions:
                     if not self._is_too_large(entry):
                         if check is not None:
-                            check(topic.topic_id, entry.partition_index)
+                            check(topic, entry.partition_index)
                         records.append(_record(commit, topic, entry))
         except KafkaError as error:
             records, refusal = [], error.code
@@ -171,8 +174,8 @@ class OffsetCommits:
             if member.api_version >= knows_the_error:
                 raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
-        if isinstance(group, ConsumerGroup):
-            return _check_consumer(group, member)
+        if isinstance(group, ConsumerGroup | StreamsGroup):
+            return _check_modern(group, member)
         self._check_classic(group, member, now_ms)
         return None
 
@@ -195,35 +198,49 @@ class OffsetCommits:
         self._state.timers.set(key, now_ms + known.session_timeout_ms)
 
 
-def _check_consumer(group: ConsumerGroup, member: _Member) -> PartitionCheck | None:
+def _check_modern(group: ConsumerGroup | StreamsGroup, member: _Member) -> PartitionCheck | None:
     if member.generation < 0 and not group.members:
         return None
     if member.is_transactional and member.generation == -1 and not member.member_id and member.instance_id is None:
         return None
     known = group.member(member.member_id)
-    if not member.is_transactional and known.classic is None and member.api_version < COMMIT_BY_MEMBER_EPOCH_SINCE:
+    is_classic = isinstance(known, ConsumerMember) and known.classic is not None
+    if not member.is_transactional and not is_classic and member.api_version < COMMIT_BY_MEMBER_EPOCH_SINCE:
+        kind = "consumer" if isinstance(group, ConsumerGroup) else "streams"
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
-            "OffsetCommit version 9 or above must be used by members using the consumer group protocol",
+            f"OffsetCommit version 9 or above must be used by members using the {kind} group protocol",
         )
     if member.generation == known.epoch:
         return None
     is_told = not member.is_transactional or member.api_version >= TXN_COMMIT_KNOWS_NEW_ERRORS_SINCE
-    stale = ErrorCode.STALE_MEMBER_EPOCH if known.classic is None and is_told else ErrorCode.ILLEGAL_GENERATION
+    stale = ErrorCode.STALE_MEMBER_EPOCH if not is_classic and is_told else ErrorCode.ILLEGAL_GENERATION
     if member.generation > known.epoch:
         raise KafkaError(stale)
-    return _had_since(known, member.generation, stale)
 
-
-def _had_since(member: ConsumerMember, epoch: int, stale: ErrorCode) -> PartitionCheck:
-    def check(topic_id: Uuid, partition: int) -> None:
-        had_since = member.assigned.get(topic_id, {}).get(partition)
-        if had_since is None:
-            had_since = member.revoking.get(topic_id, {}).get(partition)
-        if had_since is None or epoch < had_since:
+    def check(topic: _Topic, partition: int) -> None:
+        if isinstance(known, ConsumerMember):
+            since = _had_since(known, topic.topic_id, partition)
+        else:
+            reader = group.reader_of(topic.name) if isinstance(group, StreamsGroup) else None
+            since = _ran_since(known, reader, partition)
+        if since is None or member.generation < since:
             raise KafkaError(stale)
 
     return check
+
+
+def _had_since(member: ConsumerMember, topic_id: Uuid, partition: int) -> int | None:
+    since = member.assigned.get(topic_id, {}).get(partition)
+    return member.revoking.get(topic_id, {}).get(partition) if since is None else since
+
+
+def _ran_since(member: StreamsMember, subtopology: str | None, partition: int) -> int | None:
+    """Return the epoch in which the member got the task that reads a partition."""
+    if subtopology is None:
+        return None
+    task = Task(subtopology, partition)
+    return member.assigned.active.get(task, member.revoking.active.get(task))
 
 
 def _record(

@@ -16,10 +16,9 @@ from typing import Final
 
 from penstock.coordinator.decision import CoordinatorRecord, Decision
 from penstock.groups.classic_group import ClassicGroup, ClassicState
-from penstock.groups.consumer_group import ConsumerGroup
 from penstock.groups.offset_store import CommittedOffset
 from penstock.groups.records import classic_group_record, offset_tombstone
-from penstock.groups.state import GroupState
+from penstock.groups.state import GroupState, OffsetGroup
 from penstock.groups.topics import DeletedTopic
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import ZERO_UUID, TopicPartition, Uuid
@@ -113,7 +112,7 @@ class OffsetDeletion:
 
     def begin_search(self) -> None:
         """Start a search over all groups that exist now."""
-        groups = {*self._state.classic, *self._state.consumer}
+        groups = {*self._state.classic, *self._state.consumer, *self._state.streams}
         self._unchecked = sorted(groups, reverse=True)
 
     def search(self, now_ms: int, out: Decision) -> bool:
@@ -126,7 +125,7 @@ class OffsetDeletion:
                 budget -= 1 + self._expire(group, now_ms, out.records)
         return not self._unchecked
 
-    def _expire(self, group: ClassicGroup | ConsumerGroup, now_ms: int, records: list[CoordinatorRecord]) -> int:
+    def _expire(self, group: OffsetGroup, now_ms: int, records: list[CoordinatorRecord]) -> int:
         """Delete expired offsets; return how many offsets were checked."""
         group_id = group.group_id
         committed = self._state.offsets.of_group(group_id)
@@ -148,7 +147,7 @@ class OffsetDeletion:
             self._delete_if_unused(group, records)
         return looked_at
 
-    def _is_old(self, group: ClassicGroup | ConsumerGroup, offset: CommittedOffset, now_ms: int) -> bool:
+    def _is_old(self, group: OffsetGroup, offset: CommittedOffset, now_ms: int) -> bool:
         since_ms = offset.commit_timestamp
         if isinstance(group, ClassicGroup) and group.protocol_type is not None:
             if group.is_empty:
@@ -160,9 +159,9 @@ class OffsetDeletion:
             return now_ms >= offset.expire_timestamp
         return now_ms - since_ms >= self._state.settings.offsets_retention_ms
 
-    def _delete_if_unused(self, group: ClassicGroup | ConsumerGroup, records: list[CoordinatorRecord]) -> None:
-        if isinstance(group, ConsumerGroup):
-            if not group.members:
+    def _delete_if_unused(self, group: OffsetGroup, records: list[CoordinatorRecord]) -> None:
+        if not isinstance(group, ClassicGroup):
+            if group.is_empty:
                 records.extend(group.tombstones())
         elif group.is_empty and not group.pending_joins:
             records.append(classic_group_record(group.group_id, None))

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from penstock.coordinator.decision import Caller
 from penstock.groups.consumer_group import ConsumerGroup
+from penstock.groups.consumer_member import ConsumerMember
 from penstock.groups.offset_store import CommittedOffset
 from penstock.groups.state import GroupState
+from penstock.groups.streams_group import StreamsGroup
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import ZERO_UUID, TopicPartition, Uuid
 from penstock.protocol.messages.offset_fetch import (
@@ -54,7 +56,7 @@ class OffsetFetches:
         group = self._state.group(request.group_id)
         if request.group_id in self._state.shares:
             return group_error(request, ErrorCode.GROUP_ID_NOT_FOUND, version)
-        if isinstance(group, ConsumerGroup):
+        if isinstance(group, ConsumerGroup | StreamsGroup):
             try:
                 _check_member(group, request)
             except KafkaError as error:
@@ -104,7 +106,7 @@ class OffsetFetches:
         return found
 
 
-def _check_member(group: ConsumerGroup, request: OffsetFetchRequestGroup) -> None:
+def _check_member(group: ConsumerGroup | StreamsGroup, request: OffsetFetchRequestGroup) -> None:
     """Check the epoch.
 
     A member that names itself must be up to date, because it is about to read from these offsets.
@@ -113,7 +115,8 @@ def _check_member(group: ConsumerGroup, request: OffsetFetchRequestGroup) -> Non
         return
     member = group.member(request.member_id or "")
     if request.member_epoch != member.epoch:
-        raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION)
+        is_classic = isinstance(member, ConsumerMember) and member.classic is not None
+        raise KafkaError(ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH)
 
 
 def _partition(index: int, offset: CommittedOffset | None, topic_id: Uuid) -> OffsetFetchResponsePartitions:

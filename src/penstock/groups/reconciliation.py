@@ -76,7 +76,7 @@ def _shed(member: ConsumerMember, wanted: WantedAssignment, reported: Target | N
             assigned=kept,
             revoking=revoking,
         )
-    # It gave them up before it was told to.
+    # It gave them up before it was asked to.
     return member._replace(previous_epoch=member.epoch, assigned=kept)
 
 

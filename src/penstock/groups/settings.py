@@ -63,6 +63,27 @@ class GroupCoordinatorSettings:
     # group.share.initialize.retry.interval.ms
     share_initialize_retry_interval_ms: int = 30_000
 
+    # -- streams groups
+
+    # group.streams.session.timeout.ms
+    streams_session_timeout_ms: int = 45_000
+    # group.streams.heartbeat.interval.ms
+    streams_heartbeat_interval_ms: int = 5000
+    # group.streams.max.size
+    streams_max_size: int = 2**31 - 1
+    # group.streams.assignment.interval.ms
+    streams_assignment_interval_ms: int = 1000
+    # group.streams.initial.rebalance.delay.ms: how long an empty group waits for more members.
+    streams_initial_rebalance_delay_ms: int = 3000
+    # group.streams.num.standby.replicas
+    streams_num_standby_replicas: int = 0
+    # group.streams.task.offset.interval.ms
+    streams_task_offset_interval_ms: int = 60_000
+    # group.streams.acceptable.recovery.lag
+    streams_acceptable_recovery_lag: int = 10_000
+    # group.streams.rack.aware.assignment.tags
+    streams_rack_aware_assignment_tags: tuple[str, ...] = ()
+
     # -- offsets
 
     # offset.metadata.max.bytes
@@ -91,6 +112,15 @@ class GroupCoordinatorSettings:
             share_max_size=node.group_share_max_size,
             share_assignment_interval_ms=node.group_share_assignment_interval_ms,
             share_initialize_retry_interval_ms=node.group_share_initialize_retry_interval_ms,
+            streams_session_timeout_ms=node.group_streams_session_timeout_ms,
+            streams_heartbeat_interval_ms=node.group_streams_heartbeat_interval_ms,
+            streams_max_size=node.group_streams_max_size,
+            streams_assignment_interval_ms=node.group_streams_assignment_interval_ms,
+            streams_initial_rebalance_delay_ms=node.group_streams_initial_rebalance_delay_ms,
+            streams_num_standby_replicas=node.group_streams_num_standby_replicas,
+            streams_task_offset_interval_ms=node.group_streams_task_offset_interval_ms,
+            streams_acceptable_recovery_lag=node.group_streams_acceptable_recovery_lag,
+            streams_rack_aware_assignment_tags=node.group_streams_rack_aware_assignment_tags,
             offset_metadata_max_bytes=node.offset_metadata_max_bytes,
             offsets_retention_ms=node.offsets_retention_minutes * 60_000,
             offsets_retention_check_interval_ms=node.offsets_retention_check_interval_ms,
@@ -106,6 +136,14 @@ class GroupCoordinatorSettings:
             share_session_timeout_ms=config.share_session_timeout_ms,
             share_heartbeat_interval_ms=config.share_heartbeat_interval_ms,
             share_assignment_interval_ms=config.share_assignment_interval_ms,
+            streams_session_timeout_ms=config.streams_session_timeout_ms,
+            streams_heartbeat_interval_ms=config.streams_heartbeat_interval_ms,
+            streams_assignment_interval_ms=config.streams_assignment_interval_ms,
+            streams_initial_rebalance_delay_ms=config.streams_initial_rebalance_delay_ms,
+            streams_num_standby_replicas=config.streams_num_standby_replicas,
+            streams_task_offset_interval_ms=config.streams_task_offset_interval_ms,
+            streams_acceptable_recovery_lag=config.streams_acceptable_recovery_lag,
+            streams_rack_aware_assignment_tags=config.streams_rack_aware_assignment_tags,
         )
 
     @property

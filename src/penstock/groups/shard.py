@@ -12,12 +12,13 @@ groups that the caller may not see.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Final
+from typing import Final, NamedTuple
 
 from penstock.coordinator.decision import Caller, Decision, Reply, Token
 from penstock.groups.classic_group import ClassicGroup
 from penstock.groups.classic_members import ClassicMembers
 from penstock.groups.classic_requests import ClassicRequests
+from penstock.groups.consumer_group import ConsumerGroup
 from penstock.groups.consumer_heartbeat import ConsumerHeartbeat
 from penstock.groups.consumer_member import ConsumerMember, MemberState, Target
 from penstock.groups.departures import Departures
@@ -34,6 +35,10 @@ from penstock.groups.share_group import ShareMember
 from penstock.groups.share_heartbeat import SHARE_SESSION, ShareHeartbeat
 from penstock.groups.share_offsets import ShareOffsets
 from penstock.groups.state import GroupState
+from penstock.groups.streams_description import describe_streams
+from penstock.groups.streams_heartbeat import StreamsHeartbeat
+from penstock.groups.streams_member import StreamsMember
+from penstock.groups.streams_membership import DELAY, REVOKE, SESSION
 from penstock.groups.subscriptions import Subscriptions
 from penstock.groups.timers import TimerKey
 from penstock.groups.topics import DeletedTopic, TopicsView
@@ -61,6 +66,8 @@ from penstock.protocol.messages.offset_delete import OffsetDeleteRequest, Offset
 from penstock.protocol.messages.offset_fetch import OffsetFetchRequest
 from penstock.protocol.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
 from penstock.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from penstock.protocol.messages.streams_group_describe import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
+from penstock.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from penstock.protocol.messages.sync_group import SyncGroupRequest
 from penstock.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
@@ -70,6 +77,14 @@ _DEADLINES_PER_TICK: Final = 100
 _CONSEQUENCES_PER_TICK: Final = 500
 _EXPIRY: Final = TimerKey("expiry")
 _DELETED_TOPICS: Final = TimerKey("deleted topics")
+
+
+class _Overdue(NamedTuple):
+    """The members whose timers have ended, by group."""
+
+    consumers: dict[str, dict[str, ConsumerMember]]
+    shares: dict[str, list[ShareMember]]
+    streams: dict[str, dict[str, StreamsMember]]
 
 
 @owned_by_loop()
@@ -99,6 +114,7 @@ class GroupShard:
         self._descriptions = Descriptions(state, self._deletion)
         self.share_members = ShareHeartbeat(state)
         self.share_offsets = ShareOffsets(state)
+        self._streams = StreamsHeartbeat(state)
 
     @property
     def topics(self) -> TopicsView:
@@ -133,6 +149,7 @@ class GroupShard:
             for entry in consumer.members.values():
                 self._membership.watch(consumer.group_id, None, entry, now_ms)
         self.share_members.start_sessions(now_ms)
+        self._streams.membership.start_sessions(now_ms)
         out.records.extend(self.share_offsets.topics_deleted(self.share_offsets.gone_topics()))
         self.state.timers.set(_EXPIRY, now_ms + self.state.settings.offsets_retention_check_interval_ms)
         return out
@@ -167,8 +184,7 @@ class GroupShard:
     def tick(self, now_ms: int) -> Decision:
         """Handle some of the timers that are due. If more are due, `deadline` is already past; more ticks follow."""
         out = Decision([], [])
-        fenced: dict[str, dict[str, ConsumerMember]] = {}
-        silent: dict[str, list[ShareMember]] = {}
+        overdue = _Overdue({}, {}, {})
         for _ in range(_DEADLINES_PER_TICK):
             if len(out.records) + len(out.replies) > _CONSEQUENCES_PER_TICK:
                 break
@@ -182,20 +198,39 @@ class GroupShard:
             if key == _DELETED_TOPICS:
                 self._delete_of_topics(now_ms, out)
                 break
-            group = self.state.group(key.group_id)
-            if key.kind == SHARE_SESSION:
-                silent.setdefault(key.group_id, []).extend(self.share_members.found(key.group_id, key.member_id))
-            elif isinstance(group, ClassicGroup):
-                self._classic_due(group, key, now_ms, out)
-            elif group is not None:
-                member = group.members.get(key.member_id)
-                if member is not None and _is_overdue(key, member):
-                    fenced.setdefault(key.group_id, {})[key.member_id] = member
-        for group_id, members in fenced.items():
+            if key.kind == DELAY:
+                self._streams.membership.delay_ended(key.group_id, now_ms, out)
+                break
+            self._due(key, overdue, now_ms, out)
+        for group_id, members in overdue.consumers.items():
             self._departures.fence(self.state.consumer[group_id], list(members.values()), now_ms, out)
-        for group_id, sleepers in silent.items():
-            self.share_members.fence(group_id, sleepers, out)
+        for group_id, shared in overdue.shares.items():
+            self.share_members.fence(group_id, shared, out)
+        for group_id, threads in overdue.streams.items():
+            self._streams.membership.fence(self.state.streams[group_id], threads.values(), out)
         return out
+
+    def _due(self, key: TimerKey, overdue: _Overdue, now_ms: int, out: Decision) -> None:
+        """Handle the timer of a member, or of a classic group."""
+        if key.kind == SHARE_SESSION:
+            overdue.shares.setdefault(key.group_id, []).extend(self.share_members.found(key.group_id, key.member_id))
+            return
+        if key.kind in (SESSION, REVOKE):
+            thread = self._streams.membership.overdue(key)
+            if thread is not None:
+                overdue.streams.setdefault(key.group_id, {})[key.member_id] = thread
+            return
+        group = self._consumers(key.group_id)
+        if isinstance(group, ClassicGroup):
+            self._classic_due(group, key, now_ms, out)
+        elif group is not None:
+            member = group.members.get(key.member_id)
+            if member is not None and _is_overdue(key, member):
+                overdue.consumers.setdefault(key.group_id, {})[key.member_id] = member
+
+    def _consumers(self, group_id: str) -> ClassicGroup | ConsumerGroup | None:
+        """Return a group that members of the classic protocol may be in."""
+        return self.state.consumer.get(group_id) or self.state.classic.get(group_id)
 
     def _classic_due(self, group: ClassicGroup, key: TimerKey, now_ms: int, out: Decision) -> None:
         if key.kind == "session":
@@ -220,12 +255,13 @@ class GroupShard:
 
     def join_group(self, request: JoinGroupRequest, token: Token, caller: Caller, now_ms: int) -> Decision:
         settings = self.state.settings
+        streams = self.state.streams.get(request.group_id)
         error = ErrorCode.NONE
         if not request.group_id:
             error = ErrorCode.INVALID_GROUP_ID
         elif not settings.min_session_timeout_ms <= request.session_timeout_ms <= settings.max_session_timeout_ms:
             error = ErrorCode.INVALID_SESSION_TIMEOUT
-        elif request.group_id in self.state.shares:
+        elif request.group_id in self.state.shares or (streams is not None and not streams.is_empty):
             error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if error:
             return Decision([], [Reply(token, join_error(error, request.member_id))])
@@ -233,16 +269,17 @@ class GroupShard:
         if group is not None and group.members:
             return self._classic_members.join(group, request, token, caller, now_ms)
         out = Decision([], [])
-        self._join_group.join(request, token, caller, now_ms, out, generation=group.epoch if group is not None else 0)
-        if group is not None and request.group_id in self.state.classic:
-            # This was a consumer group and has no members: it becomes a classic group.
-            out.records[:0] = group.tombstones()
+        empty = group or streams
+        self._join_group.join(request, token, caller, now_ms, out, generation=empty.epoch if empty is not None else 0)
+        if empty is not None and request.group_id in self.state.classic:
+            # This was a consumer or streams group and has no members: it becomes a classic group.
+            out.records[:0] = empty.tombstones()
         return out
 
     def sync_group(self, request: SyncGroupRequest, token: Token, caller: Caller, now_ms: int) -> Decision:
         if not request.group_id:
             return Decision([], [Reply(token, sync_error(ErrorCode.INVALID_GROUP_ID))])
-        group = self.state.group(request.group_id)
+        group = self._consumers(request.group_id)
         out = Decision([], [])
         if isinstance(group, ClassicGroup):
             self._classic.sync(group, request, token, now_ms, out)
@@ -257,7 +294,7 @@ class GroupShard:
         return out
 
     def heartbeat(self, request: HeartbeatRequest, token: Token, caller: Caller, now_ms: int) -> Decision:
-        group = self.state.group(request.group_id)
+        group = self._consumers(request.group_id)
         error = ErrorCode.UNKNOWN_MEMBER_ID
         if not request.group_id:
             error = ErrorCode.INVALID_GROUP_ID
@@ -271,7 +308,7 @@ class GroupShard:
         return Decision([], [Reply(token, HeartbeatResponse(error_code=error))])
 
     def leave_group(self, request: LeaveGroupRequest, token: Token, caller: Caller, now_ms: int) -> Decision:
-        group = self.state.group(request.group_id)
+        group = self._consumers(request.group_id)
         response = LeaveGroupResponse()
         out = Decision([], [])
         identities = request.members
@@ -322,6 +359,20 @@ class GroupShard:
     ) -> Decision:
         groups = [self._descriptions.describe_share(group_id) for group_id in request.group_ids]
         return Decision([], [Reply(token, ShareGroupDescribeResponse(groups=groups))])
+
+    # -- streams groups ------------------------------------------------------------------------------------------------
+
+    def streams_group_heartbeat(
+        self, request: StreamsGroupHeartbeatRequest, token: Token, caller: Caller, now_ms: int
+    ) -> Decision:
+        """Answer with a `StreamsReply`."""
+        return self._streams.heartbeat(request, token, caller, now_ms)
+
+    def streams_group_describe(
+        self, request: StreamsGroupDescribeRequest, token: Token, caller: Caller, now_ms: int
+    ) -> Decision:
+        groups = [describe_streams(self.state, group_id) for group_id in request.group_ids]
+        return Decision([], [Reply(token, StreamsGroupDescribeResponse(groups=groups))])
 
     # -- offsets -------------------------------------------------------------------------------------------------------
 

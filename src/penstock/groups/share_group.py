@@ -1,13 +1,11 @@
-"""A share group (KIP-932). All its state is durable and comes from its records, except for a few marks.
+"""A share group (KIP-932).
 
-Members share partitions: a partition may have several, and nobody has to give one up before another gets it. So there
+Members share partitions: a partition may have several, and none has to give one up before another gets it. So there
 is no reconciliation: a member takes its target at once, and is then in the epoch of the assignment.
 
 The share coordinator holds the progress of the group in each partition. A partition is first *initializing* there, then
 *initialized*; only then it is assigned. The state of topics that the group no longer reads is *deleting*, until the
 share coordinator has confirmed.
-
-Only `replay` changes a group. A handler that needs the effect of its own records replays them on a `ShareDraft`.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from typing import NamedTuple, TypeAlias
 from penstock.coordinator.decision import CoordinatorRecord
 from penstock.groups import share_records as records
 from penstock.groups.consumer_member import Target
-from penstock.model.errors import ErrorCode, KafkaError
+from penstock.groups.modern_group import ModernGroup
 from penstock.model.ids import Uuid
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages.share_group_records import (
@@ -67,51 +65,21 @@ class TopicState(NamedTuple):
 TopicStates: TypeAlias = Mapping[Uuid, TopicState]
 
 
-class ShareGroup:
+class ShareGroup(ModernGroup[ShareMember, Target]):
+    SOFT = ("checked_version", "requested_ms")
+
     def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
-        self.epoch = 0
-        self.metadata_hash = 0
-        self.assignment_epoch = 0
-        self.assignment_timestamp = 0
-        self.members: dict[str, ShareMember] = {}
-        self.target: dict[str, Target] = {}
+        super().__init__(group_id)
         self.initializing: TopicStates = {}
         self.initialized: TopicStates = {}
         # The names of topics by id.
         self.deleting: Mapping[Uuid, str] = {}
-        self.is_deleted = False
-        # Soft state: the version of the topics that the group was last compared with, and when the initialization of
-        # a topic was last requested.
-        self.checked_version = -2
+        # Soft: when the initialization of a topic was last requested.
         self.requested_ms: dict[Uuid, int] = {}
-
-    def copy(self) -> ShareGroup:
-        other = ShareGroup(self.group_id)
-        for name, value in vars(self).items():
-            setattr(other, name, value.copy() if isinstance(value, dict) else value)
-        return other
-
-    def durable(self) -> object:
-        """Return all state that comes from records, for comparison."""
-        soft = ("checked_version", "requested_ms")
-        return {name: value for name, value in vars(self).items() if name not in soft}
-
-    def member(self, member_id: str) -> ShareMember:
-        member = self.members.get(member_id)
-        if member is None:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}."
-            )
-        return member
 
     @property
     def state(self) -> str:
         return "Stable" if self.members else "Empty"
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.members
 
     def subscribed_topics(self) -> set[str]:
         return {topic for member in self.members.values() for topic in member.topics}
@@ -210,22 +178,6 @@ class ShareGroup:
         found.append(records.states_tombstone(group_id))
         found.append(records.epoch_record(group_id, None))
         return found
-
-
-class ShareDraft:
-    """A copy of a group that replays records, so that each step of a decision sees the previous steps."""
-
-    def __init__(self, group: ShareGroup) -> None:
-        self.group = group
-        self.records: list[CoordinatorRecord] = []
-
-    @classmethod
-    def of(cls, group: ShareGroup) -> ShareDraft:
-        return cls(group.copy())
-
-    def emit(self, record: CoordinatorRecord) -> None:
-        self.records.append(record)
-        self.group.replay(record.key, record.value)
 
 
 def with_partitions(states: TopicStates, added: TopicStates) -> dict[Uuid, TopicState]:

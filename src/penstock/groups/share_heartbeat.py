@@ -16,9 +16,9 @@ from typing import Final, NamedTuple
 
 from penstock.coordinator.decision import Caller, CoordinatorRecord, Decision, Reply, Token
 from penstock.groups.consumer_member import Target
+from penstock.groups.draft import ShareDraft
 from penstock.groups.share_assignor import ShareSubscriber, assign_simple
 from penstock.groups.share_group import (
-    ShareDraft,
     ShareGroup,
     ShareMember,
     TopicState,
@@ -100,7 +100,7 @@ class ShareHeartbeat:
             if not joins:
                 raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Share group {group_id} not found.")
             group = ShareGroup(group_id)
-        self._check_room(group, request.member_id)
+        group.check_room(self._state.settings.share_max_size, "share", request.member_id)
         if joins:
             member = group.members.get(request.member_id, ShareMember(request.member_id))
         else:
@@ -169,8 +169,7 @@ class ShareHeartbeat:
         draft.emit(target_epoch_record(group.group_id, group.epoch, now_ms))
 
     def _may_assign(self, group: ShareGroup, now_ms: int) -> bool:
-        interval_ms = self._state.settings_of(group.group_id).share_assignment_interval_ms
-        return group.assignment_timestamp == 0 or now_ms >= group.assignment_timestamp + interval_ms
+        return group.may_assign(self._state.settings_of(group.group_id).share_assignment_interval_ms, now_ms)
 
     def _has_unassigned(self, group: ShareGroup) -> bool:
         return bool(group.members) and group.has_unassigned(self._topic_ids(group.subscribed_topics()))
@@ -198,14 +197,6 @@ class ShareHeartbeat:
             heartbeat_interval_ms=self._state.settings_of(group_id).share_heartbeat_interval_ms,
             assignment=assignment,
         )
-
-    def _check_room(self, group: ShareGroup, member_id: str) -> None:
-        limit = self._state.settings.share_max_size
-        if len(group.members) >= limit and member_id not in group.members:
-            raise KafkaError(
-                ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"The share group has reached its maximum capacity of {limit} members.",
-            )
 
     # -- partitions of the share coordinator ---------------------------------------------------------------------------
 
@@ -323,7 +314,7 @@ class ShareHeartbeat:
 def share_group_or_error(state: GroupState, group_id: str) -> ShareGroup:
     group = state.shares.get(group_id)
     if group is None:
-        reason = "not found" if state.group(group_id) is None else "is not a share group"
+        reason = "not found" if state.kind_of(group_id) is None else "is not a share group"
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {reason}.")
     return group
 

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from penstock.coordinator.decision import CoordinatorRecord, Decision, Reply, Token
 from penstock.groups.consumer_member import Target
-from penstock.groups.share_group import ShareDraft, ShareGroup, TopicState, with_partitions
+from penstock.groups.draft import ShareDraft
+from penstock.groups.share_group import ShareGroup, TopicState, with_partitions
 from penstock.groups.share_heartbeat import Initialization, share_group_or_error
 from penstock.groups.share_records import epoch_record
 from penstock.groups.state import GroupState

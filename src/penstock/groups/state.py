@@ -1,7 +1,7 @@
 """The state of one partition of `__consumer_offsets`: durable state from records, and soft state derived since.
 
-Durable, changed only by replaying records: the last record of each classic group (`written`), the consumer groups, the
-share groups, the offsets. Soft: the live classic groups (`classic`), which are ahead of their records while they
+Durable, changed only by replaying records: the last record of each classic group (`written`), the consumer, share and
+streams groups, the offsets. Soft: the live classic groups (`classic`), which are ahead of their records while they
 rebalance, and the timers. While the log is being loaded there are no live groups; `begin` creates them.
 
 A group that was never joined is classic too: it has offsets, no record and no members.
@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 from penstock.groups.classic_group import ClassicGroup
 from penstock.groups.consumer_group import ConsumerGroup
 from penstock.groups.offset_store import OffsetStore
 from penstock.groups.settings import GroupCoordinatorSettings
 from penstock.groups.share_group import SHARE_KEYS, ShareGroup
+from penstock.groups.streams_group import STREAMS_KEYS, StreamsGroup
 from penstock.groups.timers import Timers
 from penstock.groups.topics import NoTopics, TopicsView
 from penstock.model.errors import ErrorCode, KafkaError
@@ -35,6 +37,24 @@ from penstock.protocol.messages.group_records import (
 _OFFSET_KEYS = (OffsetCommitKey, LegacyOffsetCommitKey)
 _OFFSET_VALUES = (OffsetCommitValue, LegacyOffsetCommitValue)
 
+# The types of groups, as listed.
+CLASSIC: Final = "classic"
+CONSUMER: Final = "consumer"
+SHARE: Final = "share"
+STREAMS: Final = "streams"
+
+# A group that has offsets here. Share groups have theirs elsewhere.
+OffsetGroup: TypeAlias = ClassicGroup | ConsumerGroup | StreamsGroup
+
+
+class _Modern(Protocol):
+    is_deleted: bool
+
+    def replay(self, key: Message, value: Message | None) -> None: ...
+
+
+ModernT = TypeVar("ModernT", bound=_Modern)
+
 
 @owned_by_loop()
 class GroupState:
@@ -51,6 +71,7 @@ class GroupState:
         self.written: dict[str, GroupMetadataValue] = {}
         self.consumer: dict[str, ConsumerGroup] = {}
         self.shares: dict[str, ShareGroup] = {}
+        self.streams: dict[str, StreamsGroup] = {}
         self.offsets = OffsetStore()
         self.classic: dict[str, ClassicGroup] = {}
         self.timers = Timers()
@@ -62,11 +83,16 @@ class GroupState:
 
     # -- groups --------------------------------------------------------------------------------------------------------
 
-    def group(self, group_id: str) -> ClassicGroup | ConsumerGroup | None:
-        """Return a group that has offsets here. Share groups have theirs elsewhere, and are not found."""
-        return self.consumer.get(group_id) or self.classic.get(group_id)
+    def group(self, group_id: str) -> OffsetGroup | None:
+        """Return a group that has offsets here. Share groups are not found."""
+        return self.consumer.get(group_id) or self.streams.get(group_id) or self.classic.get(group_id)
 
-    def group_or_error(self, group_id: str) -> ClassicGroup | ConsumerGroup:
+    def kind_of(self, group_id: str) -> str | None:
+        """Return the type of a group; None if it does not exist."""
+        kinds = ((CONSUMER, self.consumer), (STREAMS, self.streams), (SHARE, self.shares), (CLASSIC, self.classic))
+        return next((kind for kind, groups in kinds if group_id in groups), None)
+
+    def group_or_error(self, group_id: str) -> OffsetGroup:
         group = self.group(group_id)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
@@ -76,7 +102,8 @@ class GroupState:
         """Return all state that comes from records, for comparison."""
         consumer = {group_id: group.durable() for group_id, group in self.consumer.items()}
         shares = {group_id: group.durable() for group_id, group in self.shares.items()}
-        return self.written, consumer, shares, self.offsets.durable()
+        streams = {group_id: group.durable() for group_id, group in self.streams.items()}
+        return self.written, consumer, shares, streams, self.offsets.durable()
 
     # -- replay --------------------------------------------------------------------------------------------------------
 
@@ -90,9 +117,12 @@ class GroupState:
             assert value is None or isinstance(value, GroupMetadataValue)
             self._replay_classic(key.group, value)
         elif isinstance(key, SHARE_KEYS):
-            self._replay_share(key.group_id, key, value)
-        else:
-            self._replay_consumer(key, value)
+            _replay(self.shares, ShareGroup, key.group_id, key, value)
+        elif isinstance(key, STREAMS_KEYS):
+            _replay(self.streams, StreamsGroup, key.group_id, key, value)
+        elif (group_id := getattr(key, "group_id", None)) is not None:
+            _replay(self.consumer, ConsumerGroup, group_id, key, value)
+        # Else a newer version writes this kind of record.
 
     def _replay_classic(self, group_id: str, value: GroupMetadataValue | None) -> None:
         if value is None:
@@ -103,30 +133,6 @@ class GroupState:
             if self._is_loaded and group_id not in self.classic:
                 self.classic[group_id] = ClassicGroup.from_value(group_id, value)
 
-    def _replay_consumer(self, key: Message, value: Message | None) -> None:
-        group_id = getattr(key, "group_id", None)
-        if group_id is None:
-            # A newer version writes this kind of record.
-            return
-        group = self.consumer.get(group_id)
-        if group is None:
-            if value is None:
-                return
-            group = self.consumer[group_id] = ConsumerGroup(group_id)
-        group.replay(key, value)
-        if group.is_deleted:
-            del self.consumer[group_id]
-
-    def _replay_share(self, group_id: str, key: Message, value: Message | None) -> None:
-        group = self.shares.get(group_id)
-        if group is None:
-            if value is None:
-                return
-            group = self.shares[group_id] = ShareGroup(group_id)
-        group.replay(key, value)
-        if group.is_deleted:
-            del self.shares[group_id]
-
     def begin(self, now_ms: int) -> None:
         """Create the live groups after all records have been replayed."""
         self._is_loaded = True
@@ -135,3 +141,16 @@ class GroupState:
         for group_id in self.offsets.groups():
             if self.group(group_id) is None:
                 self.classic[group_id] = ClassicGroup(group_id, now_ms)
+
+
+def _replay(
+    groups: dict[str, ModernT], new: Callable[[str], ModernT], group_id: str, key: Message, value: Message | None
+) -> None:
+    group = groups.get(group_id)
+    if group is None:
+        if value is None:
+            return
+        group = groups[group_id] = new(group_id)
+    group.replay(key, value)
+    if group.is_deleted:
+        del groups[group_id]

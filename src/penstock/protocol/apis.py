@@ -4,13 +4,17 @@ The messages of an API are named after its key: `ApiKey.LIST_OFFSETS` has `ListO
 in the module `messages.list_offsets`. Versions come from the messages. The table states two exceptions: `_STABLE` is
 the newest version to serve if the message already declares a draft of the next; `_ADVERTISED_MIN` is the lowest version
 to report in ApiVersions if that is not the lowest one served.
+
+A row is made, and its messages are imported, when it is first asked for: a client uses a few of the ninety APIs, and
+importing all of them takes longer than its request.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from importlib import import_module
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from penstock.protocol.declaration import Message
 
@@ -100,6 +104,8 @@ class ApiKey(IntEnum):
     WRITE_SHARE_GROUP_STATE = 85
     DELETE_SHARE_GROUP_STATE = 86
     READ_SHARE_GROUP_STATE_SUMMARY = 87
+    STREAMS_GROUP_HEARTBEAT = 88
+    STREAMS_GROUP_DESCRIBE = 89
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
@@ -177,4 +183,27 @@ def _spec(key: ApiKey) -> ApiSpec:
     )
 
 
-API: dict[int, ApiSpec] = {key: _spec(key) for key in ApiKey}
+class _Table(Mapping[int, ApiSpec]):
+    def __init__(self) -> None:
+        self._made: dict[int, ApiSpec] = {}
+
+    def __getitem__(self, key: int) -> ApiSpec:
+        spec = self._made.get(key)
+        if spec is None:
+            if key not in _KEYS:
+                raise KeyError(key)
+            spec = self._made[key] = _spec(ApiKey(key))
+        return spec
+
+    def __contains__(self, key: object) -> bool:
+        return key in _KEYS
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(ApiKey)
+
+    def __len__(self) -> int:
+        return len(ApiKey)
+
+
+_KEYS: Final = frozenset(map(int, ApiKey))
+API: Final[Mapping[int, ApiSpec]] = _Table()

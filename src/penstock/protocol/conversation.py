@@ -52,7 +52,6 @@ HANDSHAKE_VERSION: Final = 1  # with SaslAuthenticate, and not with bare tokens
 # The part of a session's lifetime after which a client authenticates again; Kafka's clients choose 85 to 95 percent.
 SESSION_PART: Final = 0.85
 
-_SPECS: Final[dict[type[Any], ApiSpec]] = {spec.request: spec for spec in API.values()}
 _read_length = struct.Struct(">i").unpack_from
 
 ContextT = TypeVar("ContextT")
@@ -120,7 +119,10 @@ class Sent(NamedTuple, Generic[ContextT]):
 
 def spec_of(message: Message) -> ApiSpec:
     """Return the API of a request."""
-    return _SPECS[type(message)]
+    key = message.__schema__.key
+    if key is None:
+        raise TypeError(f"{type(message).__name__} is not a request")
+    return API[key]
 
 
 class Conversation(Generic[ContextT]):
@@ -196,7 +198,7 @@ class Conversation(Generic[ContextT]):
             frame = form.encode(version, correlation_id, self._client_id)
         self._outgoing.append(frame)
         if is_answered:
-            self.sent.append(Sent(_SPECS[type(message)], version, correlation_id, context, form))
+            self.sent.append(Sent(spec_of(message), version, correlation_id, context, form))
 
     # -- responses ----------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ import struct
 from functools import cache
 from typing import NamedTuple
 
-from penstock.protocol.apis import API, ApiKey
+from penstock.protocol.apis import API, NEVER, ApiKey
 from penstock.protocol.codec import Splices, encode_into, splice
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages import header
@@ -32,12 +32,27 @@ class RequestHeader(NamedTuple):
     client_id: str | None
 
 
+_flexible_from: dict[int, int] = {}  # of the APIs that were asked for
+
+
+def flexible_from(api_key: int) -> int:
+    """The first flexible version of an API; NEVER for an API that does not exist."""
+    first = _flexible_from.get(api_key)
+    if first is not None:
+        return first
+    spec = API.get(api_key)
+    if spec is None:
+        return NEVER
+    _flexible_from[api_key] = spec.flexible_from
+    return spec.flexible_from
+
+
 def request_header_version(api_key: int, version: int) -> int:
-    return 2 if version >= API[api_key].flexible_from else 1
+    return 2 if version >= flexible_from(api_key) else 1
 
 
 def response_header_version(api_key: int, version: int) -> int:
-    return 1 if version >= API[api_key].flexible_from and api_key != ApiKey.API_VERSIONS else 0
+    return 1 if version >= flexible_from(api_key) and api_key != ApiKey.API_VERSIONS else 0
 
 
 @cache
@@ -68,8 +83,7 @@ def read_request_header(buffer: Buffer, position: int) -> tuple[RequestHeader, i
             position = stop
         elif size != -1:
             raise MalformedMessage(f"a client id of {size} bytes")
-        spec = API.get(api_key)
-        if spec is not None and version >= spec.flexible_from:
+        if version >= flexible_from(api_key):
             if buffer[position] == 0:
                 position += 1
             else:

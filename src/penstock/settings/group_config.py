@@ -17,11 +17,14 @@ from penstock.settings.definition import (
     at_least,
     attribute_of,
     boolean,
+    distinct,
     integer,
+    long,
     one_of,
     parse_overrides,
     settings_of,
     string,
+    strings,
 )
 from penstock.settings.groups import GroupSettings
 from penstock.settings.shares import LATEST, check_offset_reset
@@ -104,6 +107,61 @@ class GroupConfig:
     errors_deadletterqueue_copy_record_enable: bool = boolean(
         False, "Whether the dead letter queue of the share group gets keys, values and headers of the records."
     )
+    streams_session_timeout_ms: int = integer(
+        45_000,
+        "A member of the group is removed if it sends no heartbeat for this long (streams groups).",
+        at_least(1),
+        synonyms=["group.streams.session.timeout.ms"],
+    )
+    streams_heartbeat_interval_ms: int = integer(
+        5000,
+        "How often members of the group send heartbeats (streams groups).",
+        at_least(1),
+        synonyms=["group.streams.heartbeat.interval.ms"],
+    )
+    streams_assignment_interval_ms: int = integer(
+        1000,
+        "The minimum time between two assignments of the streams group.",
+        at_least(0),
+        synonyms=["group.streams.assignment.interval.ms"],
+    )
+    streams_initial_rebalance_delay_ms: int = integer(
+        3000,
+        "How long the streams group, while it is empty, waits for members before its first assignment.",
+        at_least(0),
+        synonyms=["group.streams.initial.rebalance.delay.ms"],
+    )
+    streams_num_standby_replicas: int = integer(
+        0,
+        "How many standbys a task of the streams group has, if it has state.",
+        at_least(0),
+        synonyms=["group.streams.num.standby.replicas"],
+    )
+    streams_num_warmup_replicas: int = integer(
+        2,
+        "How many warm-up tasks the streams group may have. As in Kafka 4.4, none are assigned yet.",
+        at_least(0),
+        synonyms=["group.streams.num.warmup.replicas"],
+    )
+    streams_task_offset_interval_ms: int = integer(
+        60_000,
+        "How often members of the streams group report how far their tasks have read.",
+        at_least(1),
+        synonyms=["group.streams.task.offset.interval.ms"],
+    )
+    streams_acceptable_recovery_lag: int = long(
+        10_000,
+        "How far behind a member of the streams group may be and still count as caught up.",
+        at_least(0),
+        synonyms=["group.streams.acceptable.recovery.lag"],
+    )
+    streams_rack_aware_assignment_tags: tuple[str, ...] = strings(
+        (),
+        "The client tags that members of the streams group must have.",
+        distinct(),
+        synonyms=["group.streams.rack.aware.assignment.tags"],
+    )
+    streams_assignor_name: str = string("sticky", "The assignor of the streams group.", one_of("sticky"))
 
     @classmethod
     def of_broker(cls, broker: GroupSettings) -> GroupConfig:
@@ -118,21 +176,21 @@ class GroupConfig:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"Group config {name} is not used here")
         values = parse_overrides(overrides, GROUP_SETTINGS, "group")
         for name in overrides:
-            if attribute_of(name) not in _INHERITED:
-                continue
             low, high = _bounds(name, broker)
-            if not low <= values[attribute_of(name)] <= high:
-                raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} must be in the range {low} to {high} inclusive.")
+            value = values[attribute_of(name)]
+            if (low is not None and value < low) or (high is not None and value > high):
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} must be {_range(low, high)}.")
         result = dataclasses.replace(cls.of_broker(broker), **values)
-        if result.consumer_session_timeout_ms <= result.consumer_heartbeat_interval_ms:
-            raise KafkaError(
-                ErrorCode.INVALID_CONFIG,
-                "consumer.session.timeout.ms must be greater than consumer.heartbeat.interval.ms",
-            )
-        if result.share_session_timeout_ms <= result.share_heartbeat_interval_ms:
-            raise KafkaError(
-                ErrorCode.INVALID_CONFIG, "share.session.timeout.ms must be greater than share.heartbeat.interval.ms"
-            )
+        for kind, session_ms, heartbeat_ms in (
+            ("consumer", result.consumer_session_timeout_ms, result.consumer_heartbeat_interval_ms),
+            ("share", result.share_session_timeout_ms, result.share_heartbeat_interval_ms),
+            ("streams", result.streams_session_timeout_ms, result.streams_heartbeat_interval_ms),
+        ):
+            if session_ms <= heartbeat_ms:
+                raise KafkaError(
+                    ErrorCode.INVALID_CONFIG,
+                    f"{kind}.session.timeout.ms must be greater than {kind}.heartbeat.interval.ms",
+                )
 
     @classmethod
     def in_force(cls, overrides: Mapping[str, str], broker: GroupSettings) -> GroupConfig:
@@ -141,9 +199,9 @@ class GroupConfig:
         for name, definition in GROUP_SETTINGS.items():
             if name in overrides:
                 value = definition.parse(overrides[name])
-                if attribute_of(name) in _INHERITED:
-                    low, high = _bounds(name, broker)
-                    value = min(max(value, low), high)
+                low, high = _bounds(name, broker)
+                value = value if low is None else max(value, low)
+                value = value if high is None else min(value, high)
                 values[attribute_of(name)] = value
         return dataclasses.replace(cls.of_broker(broker), **values)
 
@@ -157,16 +215,28 @@ _INHERITED: Final = {
     if definition.synonyms
 }
 
-# Kafka's settings for what is not supported, and two about threads.
+# Kafka's settings about threads.
 _NOT_USED: Final = (
-    "streams.",
+    "streams.assignor.offload.enable",
     "consumer.assignor.offload.enable",
     "share.assignor.offload.enable",
 )
 
 
-def _bounds(name: str, broker: GroupSettings) -> tuple[int, int]:
+def _bounds(name: str, broker: GroupSettings) -> tuple[int | None, int | None]:
+    """Return the least and the greatest value that the broker allows; None where it has no setting for that."""
+    if attribute_of(name) not in _INHERITED:
+        return None, None
     kind, _, what = attribute_of(name).partition("_")
-    low: int = getattr(broker, f"group_{kind}_min_{what}")
-    high: int = getattr(broker, f"group_{kind}_max_{what}")
+    what = what.removeprefix("num_")
+    low: int | None = getattr(broker, f"group_{kind}_min_{what}", None)
+    high: int | None = getattr(broker, f"group_{kind}_max_{what}", None)
     return low, high
+
+
+def _range(low: int | None, high: int | None) -> str:
+    if low is None:
+        return f"less than or equal to {high}"
+    if high is None:
+        return f"greater than or equal to {low}"
+    return f"in the range {low} to {high} inclusive"

@@ -19,10 +19,11 @@ from penstock.settings.definition import (
     strings,
 )
 from penstock.settings.shares import ShareSettings
+from penstock.settings.streams import StreamsSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class GroupSettings(ShareSettings):
+class GroupSettings(ShareSettings, StreamsSettings):
     offsets_topic_num_partitions: int = integer(
         50, "Number of partitions of __consumer_offsets. Do not change it once the topic exists.", at_least(1)
     )

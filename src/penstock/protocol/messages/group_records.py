@@ -1,14 +1,14 @@
 """The records of `__consumer_offsets`: keys and values.
 
 A key is preceded by its record type, an int16 that identifies the pair of classes; a value by its version, also an
-int16. A null value deletes. Types 0 to 2 are offsets and classic groups, 10 to 15 share groups, the others KIP-848
-groups.
+int16. A null value deletes. Types 0 to 2 are offsets and classic groups, 10 to 15 share groups, 17 to 23 streams
+groups, the others KIP-848 groups.
 """
 
 from __future__ import annotations
 
 from penstock.protocol.declaration import Message, field
-from penstock.protocol.messages import share_group_records
+from penstock.protocol.messages import share_group_records, streams_group_records
 from penstock.protocol.primitives import Int8, Int32, Int64, Uuid
 
 
@@ -185,4 +185,5 @@ RECORD_TYPES: dict[int, tuple[type[Message], type[Message]]] = {
     8: (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue),
     **share_group_records.RECORD_TYPES,
     16: (ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue),
+    **streams_group_records.RECORD_TYPES,
 }

@@ -1,0 +1,71 @@
+"""What the describing requests of consumer, share and streams groups have in common.
+
+Each group is described by its shard. A client sees a group only if it may describe all topics that the description
+would show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from penstock.broker.apis.services import GroupServices
+from penstock.broker.coordinators.questions import Gathering, ask_each, caller_of
+from penstock.broker.coordinators.shard import Waiting
+from penstock.broker.net.request import Request
+from penstock.coordinator.decision import Caller, Decision
+from penstock.groups.shard import GroupShard
+from penstock.model.errors import ErrorCode
+from penstock.security.authorizer import GROUP_OPERATIONS, Operation, group_resource, topic_resource
+
+
+class GroupKind(NamedTuple):
+    """A kind of groups, by the messages of its describing request, which differ in their members only."""
+
+    request: Callable[..., Any]
+    response: Callable[..., Any]
+    described_group: Callable[..., Any]
+    describe: Callable[[GroupShard, Any, Any, Caller, int], Decision]
+    # The topics that a description shows.
+    topics_of: Callable[[Any], Iterable[str]]
+    hidden: str = "The group has described topic(s) that the client is not authorized to describe."
+
+
+def describe_groups(
+    kind: GroupKind, is_served: bool, services: GroupServices, request: Request, group_ids: Iterable[str], message: Any
+) -> None:
+    response = kind.response()
+    answer = request.park()
+    caller = caller_of(request)
+
+    def described(part: Any) -> None:
+        for index, group in enumerate(part.groups):
+            if not all(request.may(Operation.DESCRIBE, topic_resource(topic)) for topic in kind.topics_of(group)):
+                part.groups[index] = kind.described_group(
+                    group_id=group.group_id, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, error_message=kind.hidden
+                )
+            elif message.include_authorized_operations and not group.error_code:
+                group.authorized_operations = request.allowed_of(GROUP_OPERATIONS, group_resource(group.group_id))
+        response.groups += part.groups
+        gathering.one_more()
+
+    def ask_for(group_id: str) -> None:
+        def refusal(code: ErrorCode) -> Any:
+            return kind.response(groups=[kind.described_group(group_id=group_id, error_code=code)])
+
+        if not is_served:
+            described(refusal(ErrorCode.UNSUPPORTED_VERSION))
+            return
+        if not request.may(Operation.DESCRIBE, group_resource(group_id)):
+            described(refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+            return
+        asked = kind.request(group_ids=[group_id])
+        services.coordinators.groups.submit(
+            group_id,
+            lambda shard, token, now_ms: kind.describe(shard, asked, token, caller, now_ms),
+            Waiting(described, refusal),
+        )
+
+    names = dict.fromkeys(group_ids)
+    gathering = Gathering(len(names), lambda: answer(response))
+    ask_each(services.coordinators.groups.upkeep, names, ask_for)
