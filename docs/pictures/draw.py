@@ -181,7 +181,7 @@ def replication() -> Canvas:
     canvas.text(
         40,
         328,
-        "ISR = {1, 2}. Record 7 is acknowledged when both have it; until then nobody reads it.",
+        "ISR = {1, 2}. Record 7 is acknowledged when both have it; until then no consumer reads it.",
         "small",
         "start",
     )
@@ -300,9 +300,7 @@ def pipeline() -> Canvas:
 
 
 def exactly_once() -> Canvas:
-    canvas = Canvas(
-        780, 400, "The sink of Spark: tasks write, the driver decides, and whoever comes next carries it out"
-    )
+    canvas = Canvas(780, 400, "The sink of Spark: tasks write, the driver decides, and the next process carries it out")
     tasks, driver, brokers = 100, 370, 680
     for name, x in (("tasks, on executors", tasks), ("driver", driver), ("brokers", brokers)):
         canvas.box(x - 80, 20, 160, 34, name, look="teal" if x == brokers else "gold")
@@ -312,7 +310,7 @@ def exactly_once() -> Canvas:
         (tasks, driver, "which transaction it is"),
         (driver, brokers, "all open, still the same? prepare them"),
         (driver, brokers, "the decision: transactions of batch 7"),
-        (driver, driver, "from here on batch 7 is written, whoever dies"),
+        (driver, driver, "from here on batch 7 is written, whichever process dies"),
         (driver, brokers, "commit each of them"),
         (driver, brokers, "abort what attempts that lost left open"),
         (driver, driver, "Spark notes batch 7 in the checkpoint"),
@@ -327,6 +325,39 @@ def exactly_once() -> Canvas:
     return canvas
 
 
+def migration() -> Canvas:
+    canvas = Canvas(780, 430, "A cluster moves from Apache Kafka to Penstock: both kinds in one cluster, step by step")
+    stages = (
+        ("1. Kafka", (("kafka 1", "gold", "P0 P1", True),)),
+        ("2. join", (("kafka 1", "gold", "P0 P1", True), ("penstock 11", "teal", "empty", False))),
+        ("3. move", (("kafka 1", "gold", "P0", True), ("penstock 11", "teal", "P0 P1", False))),
+        ("4. controllers", (("kafka 1", "gold", "empty", False), ("penstock 11", "teal", "P0 P1", True))),
+        ("5. retire", (("penstock 11", "teal", "P0 P1", True),)),
+    )
+    for index, (title, nodes) in enumerate(stages):
+        x = 16 + 152 * index
+        canvas.frame(x, 24, 140, 230, title)
+        for name, look, holds, votes in nodes:
+            y = 60 if look == "gold" else 152
+            canvas.box(x + 12, y, 116, 80, name, holds, "votes" if votes else "does not vote", look=look)
+        if index < len(stages) - 1:
+            canvas.arrow((x + 140, 140), (x + 152, 140))
+    canvas.arrow((740, 282), (40, 282))
+    canvas.text(390, 302, "back: the same steps, the other way, from anywhere", "small faint")
+    canvas.text(
+        390,
+        340,
+        "Each partition is copied beside its replicas (2), its copies are compared with the leader's log,",
+        "small",
+    )
+    canvas.text(390, 360, "and only then do the other replicas leave (3). Voters change one at a time (4).", "small")
+    canvas.text(
+        390, 392, "Clients see one cluster with one id the whole time: leaders and coordinators move,", "small faint"
+    )
+    canvas.text(390, 410, "as in any reassignment.", "small faint")
+    return canvas
+
+
 PICTURES: dict[str, Callable[[], Canvas]] = {
     "topic.svg": topic,
     "segments.svg": segments,
@@ -336,6 +367,7 @@ PICTURES: dict[str, Callable[[], Canvas]] = {
     "transaction.svg": transaction,
     "pipeline.svg": pipeline,
     "exactly-once.svg": exactly_once,
+    "migration.svg": migration,
 }
 
 

@@ -97,6 +97,12 @@ class BrokerRegistration:
         """Whether the broker may be in sync and lead."""
         return not self.fenced and not self.in_controlled_shutdown
 
+    def host(self, listener: str) -> str | None:
+        """The host on which the broker runs, as far as its address on `listener` tells (that of the brokers among
+        themselves: clients may reach all of them through one proxy)."""
+        endpoint = self.endpoints.get(listener) or next(iter(self.endpoints.values()), None)
+        return endpoint.host.lower() if endpoint is not None and endpoint.host else None
+
     def has_online(self, directory: Uuid) -> bool:
         """Whether a replica in this directory can be used. True if its directory was not reported yet."""
         if directory in (UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY):

@@ -11,7 +11,11 @@ topics, once per delta and not once per record. Code that acts on changes reads 
 
 A record that contradicts its image (a partition of an unknown topic, a change of one that does not exist) raises
 `ReplayFailed`. With a log that only a correct controller writes this cannot happen, so the node stops rather than
-guesses.
+guesses. The exception are images with records that this software does not serve (`metadata/unserved`).
+
+Records between BeginTransactionRecord and EndTransactionRecord are part of one change that did not fit into a batch.
+They wait in `MetadataImage.transaction`, without any effect, until EndTransactionRecord replays them all, or
+AbortTransactionRecord drops them. A transaction may span many deltas; the offset of the image advances meanwhile.
 """
 
 from __future__ import annotations
@@ -22,19 +26,24 @@ from typing import Any, ClassVar, Final
 
 from penstock.metadata.acls import AclsImage
 from penstock.metadata.cluster import BrokerRegistration, ControllerRegistration
-from penstock.metadata.features import KRAFT_VERSION
-from penstock.metadata.image import ConfigResource, MetadataImage, ResourceType
+from penstock.metadata.features import KRAFT_VERSION, METADATA_VERSION
+from penstock.metadata.image import ConfigResource, MetadataImage, OpenTransaction, ResourceType
 from penstock.metadata.partition import Partition
+from penstock.metadata.serde import encode_record
 from penstock.metadata.topics import Topic, TopicsImage, collision_key
+from penstock.metadata.unserved import UnservedRecord
 from penstock.model.ids import Uuid, uuid_text
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages.metadata_records import (
+    AbortTransactionRecord,
     AccessControlEntryRecord,
+    BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
     ClientQuotaRecord,
     ConfigRecord,
     DelegationTokenRecord,
+    EndTransactionRecord,
     FeatureLevelRecord,
     FenceBrokerRecord,
     NoOpRecord,
@@ -52,6 +61,7 @@ from penstock.protocol.messages.metadata_records import (
     UnregisterBrokerRecord,
     UnregisterControllerRecord,
     UserScramCredentialRecord,
+    ZkMigrationStateRecord,
 )
 from penstock.quotas.entity import Entity, entity_of
 from penstock.security.acls import Acl
@@ -64,12 +74,13 @@ _ELR_CLEARED: Final = PartitionChangeRecord(eligible_leader_replicas=[], last_kn
 
 
 class ReplayFailed(Exception):
-    """A metadata record that contradicts the image, or has a type this software does not know."""
+    """A metadata record that contradicts the image."""
 
 
 class MetadataDelta:
     def __init__(self, image: MetadataImage) -> None:
         self.image = image
+        # The records that took effect; those of an open transaction have not yet.
         self.records: list[Message] = []
         # The changes, for code that acts on them. A topic created and deleted within the delta is in neither.
         self.changed_topics: dict[Uuid, str] = {}
@@ -82,7 +93,11 @@ class MetadataDelta:
         self.added_acls: dict[Uuid, Acl] = {}
         self.removed_acls: dict[Uuid, Acl] = {}
         self.quotas_changed = False
+        # Those of this delta only.
+        self.unserved: list[UnservedRecord] = []
 
+        self._transaction_name: str | None = None if image.transaction is None else image.transaction.name
+        self._waiting: list[Message] | None = None if image.transaction is None else list(image.transaction.records)
         self._features = image.features
         self._brokers = image.brokers
         self._controllers = image.controllers
@@ -104,10 +119,32 @@ class MetadataDelta:
             self.replay(record)
 
     def replay(self, record: Message) -> None:
+        if isinstance(record, BeginTransactionRecord):
+            if self._waiting is not None:
+                raise ReplayFailed("a metadata transaction begins inside another")
+            self._transaction_name, self._waiting = record.name, []
+        elif isinstance(record, EndTransactionRecord | AbortTransactionRecord):
+            if self._waiting is None:
+                raise ReplayFailed("a metadata transaction ends that did not begin")
+            waiting, self._waiting = self._waiting, None
+            if isinstance(record, EndTransactionRecord):
+                for each in waiting:
+                    self._take_effect(each)
+        elif self._waiting is not None:
+            self._waiting.append(record)
+        else:
+            self._take_effect(record)
+
+    def _take_effect(self, record: Message) -> None:
         handler = self._handlers.get(type(record))
-        if handler is None:
-            raise ReplayFailed(f"metadata records of type {type(record).__name__} are not supported")
-        handler(self, record)
+        assert handler is not None, f"{type(record).__name__} is no metadata record"
+        try:
+            handler(self, record)
+        except ReplayFailed:
+            if not self.unserved and not self.image.unserved:
+                raise
+            value = encode_record(record, self._features.get(METADATA_VERSION, 0))
+            self.unserved.append(UnservedRecord(value=value))
         self.records.append(record)
 
     def apply(self, offset: int, epoch: int, timestamp_ms: int) -> MetadataImage:
@@ -134,6 +171,10 @@ class MetadataDelta:
             next_producer_id=self._next_producer_id,
             scram_credentials=self._scram_credentials,
             delegation_tokens=self._delegation_tokens,
+            unserved=(*self.image.unserved, *self.unserved) if self.unserved else self.image.unserved,
+            transaction=(
+                None if self._waiting is None else OpenTransaction(self._transaction_name, tuple(self._waiting))
+            ),
         )
 
     # -- features, nodes, producer ids ------------------------------------------------------------------------------
@@ -397,8 +438,12 @@ class MetadataDelta:
             self._quotas.pop(entity, None)
         self.quotas_changed = True
 
-    def _nothing(self, record: NoOpRecord) -> None:
-        """A record that only advances the log."""
+    def _nothing(self, record: NoOpRecord | ZkMigrationStateRecord) -> None:
+        """A record that only advances the log: also the end of a migration from ZooKeeper, in clusters that began with
+        Kafka 3."""
+
+    def _unserved(self, record: UnservedRecord) -> None:
+        self.unserved.append(record)
 
     _handlers: ClassVar[dict[type[Message], Callable[[MetadataDelta, Any], None]]] = {
         AccessControlEntryRecord: _add_acl,
@@ -423,7 +468,9 @@ class MetadataDelta:
         UnfenceBrokerRecord: _unfence_broker,
         UnregisterBrokerRecord: _unregister_broker,
         UnregisterControllerRecord: _unregister_controller,
+        UnservedRecord: _unserved,
         UserScramCredentialRecord: _scram_credential,
+        ZkMigrationStateRecord: _nothing,
     }
 
 

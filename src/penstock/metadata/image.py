@@ -17,6 +17,7 @@ from penstock.metadata.cluster import BrokerRegistration, ControllerRegistration
 from penstock.metadata.features import METADATA_VERSION
 from penstock.metadata.partition import Partition
 from penstock.metadata.topics import TopicsImage
+from penstock.metadata.unserved import UnservedRecord
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages.metadata_records import (
     ClientQuotaRecord,
@@ -50,6 +51,13 @@ class ConfigResource(NamedTuple):
     name: str
 
 
+class OpenTransaction(NamedTuple):
+    """A metadata transaction without its end. Its records have no effect yet."""
+
+    name: str | None
+    records: tuple[Message, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataImage:
     # The offset of the last replayed record, its epoch and the append time of its batch; -1 before any.
@@ -67,6 +75,10 @@ class MetadataImage:
     next_producer_id: int = 0
     scram_credentials: Mapping[ScramUser, ScramCredential] = field(default_factory=dict)
     delegation_tokens: Mapping[str, DelegationToken] = field(default_factory=dict)
+    # Records that this software does not serve, in their order.
+    unserved: tuple[UnservedRecord, ...] = ()
+    # The metadata transaction that has begun before `offset` and has not ended.
+    transaction: OpenTransaction | None = None
 
     @property
     def metadata_version(self) -> int:
@@ -88,7 +100,11 @@ class MetadataImage:
         ]
 
     def to_records(self) -> Iterator[Message]:
-        """Records that build this image (except its offset) from an empty one, as in a snapshot."""
+        """Records that build this image (except its offset) from an empty one, as in a snapshot.
+
+        A snapshot takes the place of the log before it, so it cannot hold half of a transaction.
+        """
+        assert self.transaction is None, "a snapshot waits for the end of the metadata transaction"
         for name in sorted(self.features, key=lambda feature: (feature != METADATA_VERSION, feature)):
             yield FeatureLevelRecord(name=name, feature_level=self.features[name])
         for broker_id in sorted(self.brokers):
@@ -105,6 +121,7 @@ class MetadataImage:
         if self.next_producer_id:
             yield ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=self.next_producer_id)
         yield from self._records_of_clients()
+        yield from self.unserved
 
     def _records_of_clients(self) -> Iterator[Message]:
         """Who they are, what they may do, and how much."""
@@ -133,6 +150,8 @@ class MetadataImage:
                 "next_producer_id",
                 "scram_credentials",
                 "delegation_tokens",
+                "unserved",
+                "transaction",
             )
         )
 

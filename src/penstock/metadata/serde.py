@@ -2,11 +2,15 @@
 
 A value is a frame version (1), the record's type and its version, each an unsigned varint, and then the body. The
 cluster's metadata.version determines the version of a record, so that every node of the cluster can read it.
+
+A value of a type or version that this software does not know becomes an `UnservedRecord`, which is encoded as the bytes
+it was decoded from.
 """
 
 from __future__ import annotations
 
 from penstock.metadata.features import METADATA_4_3_IV0
+from penstock.metadata.unserved import UnservedRecord
 from penstock.protocol.codec import decode, encode
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages import metadata_records
@@ -27,10 +31,6 @@ _RECORDS: dict[int, type[Message]] = {
 }
 
 
-class UnknownRecord(ValueError):
-    """A metadata record of a type or version that this software does not know."""
-
-
 def record_version(record_type: type[Message], metadata_version: int) -> int:
     """The version in which a record is written. Types that are not listed here have only one version."""
     if record_type is RegisterBrokerRecord:
@@ -43,6 +43,8 @@ def record_version(record_type: type[Message], metadata_version: int) -> int:
 
 
 def encode_record(record: Message, metadata_version: int) -> bytes:
+    if isinstance(record, UnservedRecord):
+        return record.value
     key = record.__schema__.key
     assert key is not None, f"{type(record).__name__} is no metadata record"
     version = record_version(type(record), metadata_version)
@@ -50,22 +52,19 @@ def encode_record(record: Message, metadata_version: int) -> bytes:
 
 
 def decode_record(value: bytes | None) -> Message:
-    """Decode a record. MalformedMessage if the bytes are not a record, UnknownRecord if its type or version is
-    unknown."""
+    """Decode a record; MalformedMessage if the bytes are not a record."""
     if not value:
         raise MalformedMessage("a metadata record without a value")
     try:
         frame_version, position = read_uvarint(value, 0)
         if frame_version != _FRAME_VERSION:
-            raise UnknownRecord(f"metadata record with frame version {frame_version}")
+            return UnservedRecord(value=bytes(value))
         key, position = read_uvarint(value, position)
         version, position = read_uvarint(value, position)
     except IndexError:
         raise MalformedMessage("a metadata record that ends in its first bytes") from None
     record_type = _RECORDS.get(key)
-    if record_type is None:
-        raise UnknownRecord(f"metadata record of type {key}")
-    versions = record_type.__schema__.versions
-    if versions is None or version not in versions:
-        raise UnknownRecord(f"{record_type.__name__} of version {version}")
+    versions = None if record_type is None else record_type.__schema__.versions
+    if record_type is None or versions is None or version not in versions:
+        return UnservedRecord(value=bytes(value))
     return decode(record_type, value, version, position)

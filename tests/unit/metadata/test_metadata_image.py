@@ -9,12 +9,17 @@ from penstock.metadata.delta import MetadataDelta, ReplayFailed
 from penstock.metadata.difference import delta_between
 from penstock.metadata.image import EMPTY_IMAGE, ConfigResource, MetadataImage, ResourceType
 from penstock.metadata.partition import MIGRATING_DIRECTORY, Partition
+from penstock.metadata.serde import decode_record, encode_record
+from penstock.metadata.unserved import UnservedRecord
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages.metadata_records import (
+    AbortTransactionRecord,
     AccessControlEntryRecord,
+    BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
     ConfigRecord,
+    EndTransactionRecord,
     FeatureLevelRecord,
     FenceBrokerRecord,
     NoOpRecord,
@@ -184,7 +189,8 @@ def test_partitions_from_before_directories(image: MetadataImage) -> None:
         UnregisterBrokerRecord(broker_id=9, broker_epoch=1),
         FenceBrokerRecord(id=1, epoch=8),
         RemoveAccessControlEntryRecord(id=b"9" * 16),
-        ZkMigrationStateRecord(),
+        EndTransactionRecord(),
+        AbortTransactionRecord(),
     ],
     ids=lambda record: type(record).__name__,
 )
@@ -227,3 +233,38 @@ def test_acls_come_and_go_and_survive_a_snapshot(image: MetadataImage) -> None:
     for twice in (entry(TWO, "d"), entry(b"x" * 16, "b")):
         with pytest.raises(ReplayFailed):
             replayed(before, twice)
+
+
+def test_the_end_of_a_migration_from_zookeeper_changes_nothing(image: MetadataImage) -> None:
+    assert replayed(image, ZkMigrationStateRecord()).same_content(image)
+
+
+def test_a_transaction_takes_effect_at_its_end(image: MetadataImage) -> None:
+    begun = replayed(image, BeginTransactionRecord(name="many"), TopicRecord(name="new", topic_id=HOME))
+    assert begun.topics.id_of("new") is None
+    assert present(begun.transaction).name == "many"
+    assert begun.offset == image.offset + 2
+    with pytest.raises(ReplayFailed):
+        replayed(begun, BeginTransactionRecord())
+    with pytest.raises(AssertionError):
+        list(begun.to_records())
+    ended = replayed(begun, partition(HOME, 0), EndTransactionRecord())
+    assert ended.topics.partition("new", 0) is not None and ended.transaction is None
+    aborted = replayed(begun, partition(HOME, 0), AbortTransactionRecord(reason="no"))
+    assert aborted.same_content(image)
+
+
+LATER_PARTITION = b"\x01\x03\x09whatever it means"
+
+
+def test_what_may_be_the_consequence_of_an_unserved_record_is_kept_as_well(image: MetadataImage) -> None:
+    change = PartitionChangeRecord(topic_id=ONE, partition_id=7, leader=1)
+    with pytest.raises(ReplayFailed):
+        replayed(image, change)
+    after = replayed(image, decode_record(LATER_PARTITION), change, NoOpRecord())
+    kept = [LATER_PARTITION, encode_record(change, 30)]
+    assert list(after.unserved) == [UnservedRecord(value=value) for value in kept]
+    later = replayed(after, PartitionChangeRecord(topic_id=ONE, partition_id=0, leader=2))
+    assert present(later.topics.partition("a.b", 0)).leader == 2
+    assert [encode_record(record, 30) for record in later.to_records()][-2:] == kept
+    assert replayed(EMPTY_IMAGE, *later.to_records()).same_content(later)

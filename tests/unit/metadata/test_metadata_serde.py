@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.metadata.image import EMPTY_IMAGE
-from penstock.metadata.serde import UnknownRecord, decode_record, encode_record
+from penstock.metadata.serde import decode_record, encode_record
 from penstock.metadata.snapshot import (
     BOOTSTRAP_SNAPSHOT,
     QuorumConfiguration,
@@ -12,6 +12,7 @@ from penstock.metadata.snapshot import (
     encode_snapshot,
     snapshot_id,
 )
+from penstock.metadata.unserved import UnservedRecord, kind_of
 from penstock.protocol.codec import MalformedMessage
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages.metadata_records import (
@@ -62,10 +63,18 @@ def test_broken_records(value: bytes | None) -> None:
         decode_record(value)
 
 
-@pytest.mark.parametrize("value", [b"\x02\x0c\x00", b"\x01\x7f\x00", b"\x01\x0c\x09"])
-def test_records_of_another_time(value: bytes) -> None:
-    with pytest.raises(UnknownRecord):
-        decode_record(value)
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (b"\x02\x0c\x00", "frame version 2"),
+        (b"\x01\x7f\x00", "type 127, version 0"),
+        (b"\x01\x0c\x09body", "type 12, version 9"),
+    ],
+)
+def test_records_of_another_time(value: bytes, kind: str) -> None:
+    record = decode_record(value)
+    assert isinstance(record, UnservedRecord) and kind_of(record) == kind
+    assert encode_record(record, 25) == value
 
 
 def test_snapshot_names() -> None:

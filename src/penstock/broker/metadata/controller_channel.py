@@ -29,7 +29,7 @@ Done = Callable[[Any], None]  # gets the response, or a PeerFailed
 
 
 @dataclass(slots=True, eq=False)
-class _Asked:
+class _PendingRequest:
     message: Message
     done: Done
     deadline: float
@@ -53,14 +53,16 @@ class ControllerChannel:
         self._ask_here = ask_here
         self._channel = channel
         self._peer: Peer | None = None
-        self._open: dict[_Asked, None] = {}
-        self._waiting: dict[_Asked, None] = {}  # until a controller is known
+        self._open: dict[_PendingRequest, None] = {}
+        self._waiting: dict[_PendingRequest, None] = {}  # until a controller is known
         self._is_closed = False
+        self.leader_known = asyncio.Event()
+        """Set whenever a change leaves a leader that is known."""
         self.on_connection_lost: Callable[[], None] | None = None
 
     def send(self, message: Message, done: Done, *, timeout: float) -> None:
         """`done` gets the response or a PeerFailed, later."""
-        asked = _Asked(message, done, self._loop.time() + timeout)
+        asked = _PendingRequest(message, done, self._loop.time() + timeout)
         if self._is_closed:
             self._loop.call_soon(done, PeerFailed("this node is stopping"))
             return
@@ -70,6 +72,8 @@ class ControllerChannel:
 
     def controller_changed(self) -> None:
         """Another node is the active controller, or the active controller is unknown."""
+        if self._quorum.controller_id >= 0:
+            self.leader_known.set()
         target = self._target()
         if self._peer is not None and target is not self._peer:
             # An answer may still arrive, but this is not certain: the former controller may be cut off.
@@ -89,7 +93,7 @@ class ControllerChannel:
         endpoint = self._quorum.controller_endpoint
         return None if endpoint is None else self._peers.at(*endpoint, self._channel)
 
-    def _try(self, asked: _Asked) -> None:
+    def _try(self, asked: _PendingRequest) -> None:
         if asked.is_over:
             return
         if self._quorum.is_active:
@@ -103,10 +107,10 @@ class ControllerChannel:
         peer.on_lost = self._connection_lost
         peer.send(asked.message, partial(self._answered, asked), timeout=asked.deadline - self._loop.time())
 
-    def _answer_soon(self, asked: _Asked, response: Any) -> None:
+    def _answer_soon(self, asked: _PendingRequest, response: Any) -> None:
         self._loop.call_soon(self._answered, asked, response)
 
-    def _answered(self, asked: _Asked, outcome: Any) -> None:
+    def _answered(self, asked: _PendingRequest, outcome: Any) -> None:
         if asked.is_over:
             return
         if isinstance(outcome, PeerFailed):
@@ -116,11 +120,11 @@ class ControllerChannel:
             return
         self._loop.call_later(RETRY_S, self._try, asked)
 
-    def _expire(self, asked: _Asked) -> None:
+    def _expire(self, asked: _PendingRequest) -> None:
         who = "no controller is known" if asked in self._waiting else "the controller did not answer in time"
         self._finish(asked, PeerFailed(who, timed_out=True))
 
-    def _finish(self, asked: _Asked, outcome: Any) -> None:
+    def _finish(self, asked: _PendingRequest, outcome: Any) -> None:
         if asked.is_over:
             return
         asked.is_over = True

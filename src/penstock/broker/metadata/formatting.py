@@ -58,11 +58,13 @@ def format_or_load(
     cluster_id: str | None = None,
     unusable: Mapping[str, str] | None = None,
     first_records: Sequence[Message] = (),
+    features: Mapping[str, int] = NEW_CLUSTER_FEATURES,
 ) -> NodeIdentity:
     """Load the identity from this node's directories, after formatting those that have none.
 
     `cluster_id`: used for a new node, required to match on others; None accepts any. `unusable`: directories that are
     offline already, with the reason. `first_records`: what a new cluster has from its beginning, such as SCRAM users.
+    `features`: the levels that a new cluster begins with.
     """
     metadata_directory = settings.metadata_directory
     paths = list(dict.fromkeys([metadata_directory, *settings.log_directories]))
@@ -92,7 +94,7 @@ def format_or_load(
         try:
             if path not in formatted:
                 meta = MetaProperties(chosen, settings.node_id, new_id())
-                formatted[path] = _format(files, settings, path, meta, now_ms, first_records)
+                formatted[path] = _format(files, settings, path, meta, now_ms, first_records, features)
             else:
                 # A start that was killed may have created the name and not synced it.
                 files.sync_directory(path)
@@ -111,10 +113,11 @@ def _format(
     meta: MetaProperties,
     now_ms: int,
     first_records: Sequence[Message],
+    features: Mapping[str, int],
 ) -> MetaProperties:
     make_directories_durably(files, path)
     if path == settings.metadata_directory:
-        _write_bootstrap(files, settings, first_quorum(settings, meta.directory_id), now_ms, first_records)
+        _write_bootstrap(files, settings, first_quorum(settings, meta.directory_id), now_ms, first_records, features)
     write_meta_properties(files, path, meta)
     return meta
 
@@ -208,16 +211,17 @@ def _write_bootstrap(
     quorum: QuorumConfiguration,
     now_ms: int,
     first_records: Sequence[Message] = (),
+    features: Mapping[str, int] = NEW_CLUSTER_FEATURES,
 ) -> None:
     directory = metadata_log_directory(settings)
     make_directories_durably(files, directory)
     records: list[Message] = [
-        FeatureLevelRecord(name=name, feature_level=level) for name, level in NEW_CLUSTER_FEATURES.items()
+        FeatureLevelRecord(name=name, feature_level=level) for name, level in features.items() if level
     ]
     records += first_records
     batches = encode_snapshot(
         records,
-        metadata_version=NEW_CLUSTER_FEATURES[METADATA_VERSION],
+        metadata_version=features[METADATA_VERSION],
         quorum=quorum,
         epoch=BOOTSTRAP_SNAPSHOT.epoch,
         last_contained_timestamp_ms=now_ms,

@@ -27,7 +27,7 @@ from penstock.broker.metadata.registration import Registration
 from penstock.broker.net.peers import PeerFailed
 from penstock.io.clock import Clock
 from penstock.metadata.cluster import features_message
-from penstock.metadata.features import METADATA_4_3_IV0, SUPPORTED_FEATURES
+from penstock.metadata.features import METADATA_4_3_IV0, SUPPORTED_FEATURES, refused_because
 from penstock.metadata.image import Metadata
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import Uuid
@@ -48,6 +48,8 @@ IMPATIENT_S: Final = 0.05
 # How long a broker waits for permission to stop, and for a controller that does not answer.
 SHUTDOWN_S: Final = 10.0
 SILENCE_S: Final = 4.0
+# How long a broker that was refused waits for the metadata that has the reason.
+METADATA_S: Final = 10.0
 
 # Errors that a retry may avoid.
 TRANSIENT: Final = (
@@ -128,7 +130,6 @@ class BrokerLifecycle:
         self._alive_until = 0.0
         # When the controller was heard again after the lease had ended; until the metadata is as recent as that.
         self._regained_at: float | None = None
-        self._unanswered_at = 0.0
         self._wants_to_go = False
         # Until the controller knows the directories of this broker's replicas.
         self._wants_to_stay_fenced = True
@@ -145,13 +146,22 @@ class BrokerLifecycle:
         self._listeners = listeners
         self._previous_broker_epoch = previous_broker_epoch
         deadline = self._loop.time() + self._settings.now.initial_broker_registration_timeout_ms / 1000
+        refused_by = self._loop.time() + METADATA_S
         while True:
             error = await self._register_once(deadline)
             if error is None:
                 break
-            if error.code not in TRANSIENT or self._loop.time() > deadline:
-                raise KafkaError(error.code, f"cannot register with the cluster: {error.message}{_advice(error.code)}")
-            logger.info("registering again: %s", error.message)
+            message = error.message
+            if error.code is ErrorCode.UNSUPPORTED_VERSION:
+                # The answer does not say which feature; the metadata does, once it is here.
+                unserved = refused_because(self._metadata.image.features)
+                message = "; ".join(unserved) or "the cluster has finalized a feature that this broker does not serve"
+                is_final = bool(unserved) or self._loop.time() > refused_by
+            else:
+                is_final = error.code not in TRANSIENT
+            if is_final or self._loop.time() > deadline:
+                raise KafkaError(error.code, f"cannot register with the cluster: {message}{_advice(error.code)}")
+            logger.info("registering again: %s", message)
             await asyncio.sleep(RETRY_S)
         self.committed()
         await self._caught_up
@@ -229,12 +239,6 @@ class BrokerLifecycle:
             self._regained_at = None
         return self._regained_at is None
 
-    @property
-    def may_be_replaced(self) -> bool:
-        """Whether the broker had no contact (it may have been stopped) for long enough to be considered dead, and has
-        not sent a heartbeat since. If it has and no controller answers, no controller can have replaced it."""
-        return not self.is_surely_alive and self._unanswered_at < self._alive_until
-
     def _beat_now(self) -> None:
         if not self._caught_up.done():
             return
@@ -275,7 +279,6 @@ class BrokerLifecycle:
         if self._is_closed:
             return
         if isinstance(outcome, PeerFailed):
-            self._unanswered_at = self._beaten_at
             logger.warning("the controller does not answer heartbeats: %s", outcome.message)
             self._beat_in(IMPATIENT_S)
             return
@@ -310,7 +313,7 @@ class BrokerLifecycle:
 
     def _failure_must_be_known(self, directory_id: Uuid, path: str) -> None:
         if not self._is_closed and not self._failed_directories[directory_id]:
-            self._fail(f"the controller could not be told within log.dir.failure.timeout.ms that {path} is offline")
+            self._fail(f"cannot report to the controller within log.dir.failure.timeout.ms that {path} is offline")
 
     def _heard(self, answer: BrokerHeartbeatResponse) -> None:
         self._failed_directories.update(dict.fromkeys(self._reporting, True))
@@ -401,4 +404,6 @@ def _resolve(future: asyncio.Future[None]) -> None:
 def _advice(code: ErrorCode) -> str:
     if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
         return " The controllers need the principal of this broker in super.users."
+    if code is ErrorCode.UNSUPPORTED_VERSION:
+        return ". Lower the feature (kafka-features.sh downgrade), or start a version that serves it"
     return ""

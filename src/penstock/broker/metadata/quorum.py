@@ -17,6 +17,8 @@ Theory of operation:
 - A full disk refuses the change, which the log has undone. After any other failed write or sync the state on disk is
   unknown: `on_fatal` is called, and the node stops.
 - A snapshot is the committed image, written by a worker thread while the next batches are in progress.
+- Records that this software does not serve are kept, and named in the log once. A node that has such records, or a
+  metadata.version that it does not serve, does not lead: it hands the quorum over.
 """
 
 from __future__ import annotations
@@ -42,10 +44,11 @@ from penstock.io.clock import Clock, Randomness
 from penstock.io.files import FileSystem
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.difference import delta_between
-from penstock.metadata.features import KRAFT_VERSION
+from penstock.metadata.features import KRAFT_VERSION, why_not_lead
 from penstock.metadata.image import EMPTY_IMAGE, MetadataImage
 from penstock.metadata.serde import decode_record, encode_record
 from penstock.metadata.snapshot import MAX_BATCH_BYTES, DecodedSnapshot, QuorumConfiguration, SnapshotId
+from penstock.metadata.unserved import kinds_of
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import Uuid
 from penstock.protocol.declaration import Message
@@ -116,7 +119,7 @@ class MetadataQuorum:
         self._on_leader = on_leader
         self._is_dead = is_dead
         self._peers = peers
-        self._cluster_id = identity.cluster_id
+        self.identity = identity
         self._local = Voter(
             ReplicaKey(settings.node_id, identity.directories[settings.metadata_directory]), controller_endpoints
         )
@@ -134,6 +137,7 @@ class MetadataQuorum:
         self._pending: deque[Pending] = deque()
         self._committed = 0
         self._freshness = Freshness()
+        self._named_unserved: set[str] = set()
         self._leader = LeaderAndEpoch(NOBODY, 0)
         self._claimed_epoch: int | None = None
         self._replaying_later = False
@@ -152,13 +156,14 @@ class MetadataQuorum:
         recovered = self._store.recover(now_ms, history, can_fetch_again=not settings.is_controller)
         self._bootstrap = recovered.bootstrap
         self.image = recovered.image
+        self._name_unserved(self.image)
         if settings.is_controller:
             self.controller.reset(self.image)
         self.snapshots.begin_with(recovered.last_snapshot)
         raft_settings = RaftSettings.of(settings)
         raft = Raft(
             local=self._local,
-            cluster_id=self._cluster_id,
+            cluster_id=self.identity.cluster_id,
             listener=self.listener,
             log=self._store,
             history=history,
@@ -374,7 +379,7 @@ class MetadataQuorum:
         if self._claimed_epoch is not None and not self.is_active:
             self._give_up()
         logger.info(
-            "metadata: epoch %d is led by %s", leader.epoch, "nobody" if leader.leader_id < 0 else leader.leader_id
+            "metadata: epoch %d is led by %s", leader.epoch, "no node" if leader.leader_id < 0 else leader.leader_id
         )
         self._claim_if_caught_up()
         self._on_leader()
@@ -396,6 +401,7 @@ class MetadataQuorum:
     def snapshot_installed(self, image: MetadataImage) -> None:
         delta = delta_between(self.image, image)
         self.image = image
+        self._name_unserved(image)
         if self._settings.is_controller:
             self.controller.reset(image)
         self.snapshots.begin_with(SnapshotId(image.offset + 1, image.epoch))
@@ -411,6 +417,10 @@ class MetadataQuorum:
             return
         if self._committed <= leader.start_offset or self.image.offset + 1 < self._store.end_offset:
             return
+        if (reason := self._why_not_lead()) is not None:
+            logger.error("metadata: this node hands the quorum over: %s; another controller must lead", reason)
+            self.driver.resign(leader.epoch)
+            return
         self.controller.reset(self.image)
         self.controller.kraft_version = self._raft.kraft_version
         self._claimed_epoch = leader.epoch
@@ -422,6 +432,19 @@ class MetadataQuorum:
         self.submit(lambda controller: controller.activate(bootstrap), _activated)
         logger.info("metadata: this node is the active controller of epoch %d", leader.epoch)
         self._on_leader()
+
+    def _why_not_lead(self) -> str | None:
+        if self.image.unserved:
+            return f"it does not serve metadata records of {'; '.join(kinds_of(self.image.unserved))}"
+        return why_not_lead(self.image.features)
+
+    def _name_unserved(self, image: MetadataImage) -> None:
+        for kind in kinds_of(image.unserved):
+            if kind not in self._named_unserved:
+                self._named_unserved.add(kind)
+                logger.warning(
+                    "metadata: this version of Penstock does not serve records of %s: they are kept as they are", kind
+                )
 
     def _give_up(self) -> None:
         """Another node leads, or none does."""
@@ -482,6 +505,8 @@ class MetadataQuorum:
         if last is None:
             raise MetadataLost(f"{self._store.directory}: nothing can be read at offset {self.image.offset + 1}")
         self.image = delta.apply(last.last_offset, last.leader_epoch, last.max_timestamp)
+        if delta.unserved:
+            self._name_unserved(self.image)
         if self._settings.is_controller:
             self.controller.follow(self.image, delta)
         self.snapshots.count(len(data))

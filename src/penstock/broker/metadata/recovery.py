@@ -22,7 +22,6 @@ from penstock.log.checkpoints import LEADER_EPOCH_CHECKPOINT, MalformedCheckpoin
 from penstock.log.log import Log
 from penstock.metadata.delta import MetadataDelta, ReplayFailed
 from penstock.metadata.image import EMPTY_IMAGE, MetadataImage
-from penstock.metadata.serde import UnknownRecord
 from penstock.metadata.snapshot import MAX_BATCH_BYTES, DecodedSnapshot, SnapshotId, decode_snapshot
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.codec import MalformedMessage
@@ -68,7 +67,7 @@ def read_snapshot(files: FileSystem, stored: StoredSnapshot) -> DecodedSnapshot 
         return decode_snapshot(read_file(files, stored.path))
     except FileNotFoundError:
         return None
-    except (KafkaError, UnknownRecord, MalformedMessage) as error:
+    except (KafkaError, MalformedMessage) as error:
         logger.error("%s cannot be used: %s", stored.path, error)
         return None
 

@@ -1,7 +1,8 @@
 """Decides when to write a snapshot of the committed image, and which log segments and snapshots to delete.
 
 Every node keeps its own snapshots: a voter, so that others can catch up without the whole log; an observer, so that its
-next start is short. A snapshot is due after a number of bytes of records, or after an interval with any change.
+next start is short. A snapshot is due after a number of bytes of records, or after an interval with any change; an
+open metadata transaction delays it.
 """
 
 from __future__ import annotations
@@ -60,6 +61,8 @@ class MetadataSnapshots:
 
     def is_due(self, image: MetadataImage) -> bool:
         if self._writing is not None or self._is_closed or image.offset + 1 <= self._last.offset:
+            return False
+        if image.transaction is not None:
             return False
         interval_ms = self._settings.metadata_log_max_snapshot_interval_ms
         large = self._bytes_since > self._settings.metadata_log_max_record_bytes_between_snapshots

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from penstock.broker.metadata.controller_channel import ControllerChannel
@@ -15,6 +15,8 @@ from penstock.protocol.messages.create_topics import CreatableTopic, CreateTopic
 logger = logging.getLogger("penstock.node")
 
 TIMEOUT_S: Final = 15.0
+# How many refusals are remembered, the latest.
+FAILURES_MAX: Final = 1000
 
 
 class TopicCreation:
@@ -22,6 +24,7 @@ class TopicCreation:
         self._controller = controller
         self._metadata = metadata
         self._under_way: set[str] = set()
+        self._failures: dict[str, str] = {}
 
     def ask(self, topics: Iterable[CreatableTopic]) -> None:
         """Request the topics that do not exist and are not requested already."""
@@ -36,11 +39,24 @@ class TopicCreation:
 
         def done(outcome: CreateTopicsResponse | PeerFailed) -> None:
             self._under_way -= names
+            for name in names:
+                self._failures.pop(name, None)
             if isinstance(outcome, PeerFailed):
-                logger.warning("cannot create %s: %s", ", ".join(sorted(names)), outcome.message)
+                self._failed(dict.fromkeys(sorted(names), outcome.message))
                 return
-            for topic in outcome.topics:
-                if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                    logger.warning("cannot create %s: %s", topic.name, topic.error_message)
+            fine = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+            refused = [topic for topic in outcome.topics if topic.error_code not in fine]
+            self._failed({topic.name: topic.error_message or ErrorCode(topic.error_code).text for topic in refused})
 
         self._controller.send(request, done, timeout=TIMEOUT_S)
+
+    def failures_of(self, names: Iterable[str]) -> list[tuple[str, str]]:
+        """Return the topics that could not be created when they were last requested, and why."""
+        return [(name, self._failures[name]) for name in names if name in self._failures]
+
+    def _failed(self, reasons: Mapping[str, str]) -> None:
+        for name, reason in reasons.items():
+            logger.warning("cannot create %s: %s", name, reason)
+            self._failures[name] = reason
+        while len(self._failures) > FAILURES_MAX:
+            del self._failures[next(iter(self._failures))]

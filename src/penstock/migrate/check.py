@@ -1,0 +1,207 @@
+"""Judges whether a cluster can be moved, and says what stands in the way: pure.
+
+A *blocker* must be removed first: nodes of Penstock could not join, or would not do what the cluster relies on. A
+*remark* is something that an operator should know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from penstock.metadata.features import (
+    KRAFT_VERSION,
+    METADATA_4_0_IV3,
+    METADATA_VERSION,
+    SUPPORTED_FEATURES,
+    Levels,
+    refused_because,
+)
+from penstock.migrate.properties import FILL_IN, Settings
+from penstock.migrate.state import ClusterState
+from penstock.model.ids import TopicPartition
+from penstock.settings.known import missing_protection
+
+_TIERED: Final = "remote.storage.enable"
+_UPGRADE: Final = "kafka-features.sh --bootstrap-server HOST:PORT upgrade"
+
+
+class Severity(StrEnum):
+    BLOCKER = "blocker"
+    REMARK = "remark"
+    FINE = "fine"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    severity: Severity
+    subject: str
+    words: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What `check` looks at."""
+
+    state: ClusterState
+    # Finalized levels, with kraft.version.
+    features: Mapping[str, int]
+    settings: Settings
+    # The settings of topics that have their own, by topic.
+    topic_settings: Mapping[str, Mapping[str, str | None]]
+    # The number of groups, by type.
+    groups: Mapping[str, int] = field(default_factory=dict)
+    quotas: int = 0
+    log_bytes: int = 0
+    # Of the directories of each broker that reports it.
+    usable_bytes: Mapping[int, int] = field(default_factory=dict)
+    offline_directories: Sequence[str] = ()
+    # Why a node of Penstock with the cluster's settings would not start; None if it would.
+    refusal: str | None = None
+
+
+def check(survey: Survey) -> list[Finding]:
+    """Blockers first."""
+    found = [
+        *_features(survey.features),
+        *_settings(survey),
+        *_topics(survey),
+        *_groups(survey),
+        *_health(survey.state, survey.offline_directories),
+        *_disk(survey),
+    ]
+    if survey.quotas:
+        found.append(
+            Finding(Severity.FINE, "quotas", f"{survey.quotas} quotas are in the metadata, and apply as before")
+        )
+    order = list(Severity)
+    return sorted(found, key=lambda finding: order.index(finding.severity))
+
+
+def can_move(findings: Sequence[Finding]) -> bool:
+    return all(finding.severity is not Severity.BLOCKER for finding in findings)
+
+
+def _features(features: Mapping[str, int]) -> list[Finding]:
+    found: list[Finding] = []
+    level = features.get(METADATA_VERSION, 0)
+    if level < METADATA_4_0_IV3:
+        found.append(
+            Finding(
+                Severity.BLOCKER,
+                METADATA_VERSION,
+                f"metadata.version {level} is older than {METADATA_4_0_IV3} (4.0-IV3)",
+                f"upgrade all brokers to Kafka 4.0 or later, then, online: {_UPGRADE} --release-version 4.0",
+            )
+        )
+    if not features.get(KRAFT_VERSION, 0):
+        found.append(
+            Finding(
+                Severity.BLOCKER,
+                KRAFT_VERSION,
+                "kraft.version is 0: the voters of the quorum are fixed in controller.quorum.voters",
+                f"online, from Kafka 4.1 on: {_UPGRADE} --feature {KRAFT_VERSION}=1; brokers can join before that",
+            )
+        )
+    newer = {name: each for name, each in features.items() if name != METADATA_VERSION or level >= METADATA_4_0_IV3}
+    for words in refused_because(newer):
+        name = next(each for each in sorted(newer) if f" {each} " in words)
+        maximum = SUPPORTED_FEATURES.get(name, Levels(0, 0)).maximum
+        remedy = (
+            f"online: kafka-features.sh --bootstrap-server HOST:PORT downgrade --feature {name}={maximum}"
+            if name != METADATA_VERSION
+            else "use a version of Penstock that serves it"
+        )
+        found.append(Finding(Severity.BLOCKER, name, words, remedy))
+    if not found:
+        listed = ", ".join(f"{name} {each}" for name, each in sorted(features.items()))
+        found.append(Finding(Severity.FINE, "features", f"all finalized features are served: {listed}"))
+    return found
+
+
+def _settings(survey: Survey) -> list[Finding]:
+    found: list[Finding] = []
+    settings = survey.settings
+    for name, value in settings.agreed().items():
+        missing = missing_protection(name, value or "")
+        if missing is not None:
+            found.append(Finding(Severity.BLOCKER, name, f"it asks for {missing}, which Penstock does not have"))
+    if survey.refusal is not None and not found:
+        words = f"a node with the cluster's settings would not start: {survey.refusal}"
+        found.append(Finding(Severity.BLOCKER, "settings", words))
+    unused = [name for name in settings.unused() if missing_protection(name, settings.agreed()[name] or "") is None]
+    if unused:
+        found.append(Finding(Severity.REMARK, "settings", f"Penstock does not use {', '.join(unused)}"))
+    differing = settings.differing()
+    if differing:
+        words = f"the brokers do not agree on {', '.join(differing)}: 'join' leaves them out"
+        found.append(Finding(Severity.REMARK, "settings", words))
+    secret = sorted(name for name, value in settings.common().items() if value == FILL_IN)
+    if secret:
+        words = f"{', '.join(secret)} cannot be read over the wire: fill them in after 'join'"
+        found.append(Finding(Severity.REMARK, "passwords", words))
+    authorizer = settings.agreed().get("authorizer.class.name")
+    if authorizer:
+        words = "ACLs are in the metadata; the new nodes' principals must be in super.users of the present controllers"
+        found.append(Finding(Severity.REMARK, "authorizer", words))
+    for broker_id, given in settings.brokers.items():
+        directories = next((each.value or "" for each in given if each.name == "log.dirs"), "").split(",")
+        if len(directories) > 1:
+            words = f"broker {broker_id} has {len(directories)} log directories; a new node can have several, too"
+            found.append(Finding(Severity.FINE, "log.dirs", words))
+    return found
+
+
+def _topics(survey: Survey) -> list[Finding]:
+    tiered = sorted(topic for topic, values in survey.topic_settings.items() if values.get(_TIERED) == "true")
+    if not tiered:
+        return []
+    words = f"tiered topics cannot be moved: {', '.join(tiered)}"
+    remedy = f"disable {_TIERED} for them (KIP-950), and wait until their segments are local"
+    return [Finding(Severity.BLOCKER, "tiered storage", words, remedy)]
+
+
+def _groups(survey: Survey) -> list[Finding]:
+    found: list[Finding] = []
+    for kind, count in sorted(survey.groups.items()):
+        if kind == "streams" and not SUPPORTED_FEATURES.get("streams.version", Levels(0, 0)).maximum:
+            words = f"{count} streams groups use a protocol that Penstock does not serve"
+            found.append(Finding(Severity.BLOCKER, "groups", words, "set group.protocol=classic in these applications"))
+        else:
+            found.append(Finding(Severity.FINE, "groups", f"{count} {kind} groups move with __consumer_offsets"))
+    return found
+
+
+def _health(state: ClusterState, offline_directories: Sequence[str]) -> list[Finding]:
+    found: list[Finding] = []
+    leaderless = [each for each, held in state.partitions.items() if held.leader is None]
+    behind = [
+        each
+        for each, held in state.partitions.items()
+        if held.leader is not None and set(held.isr) != set(held.replicas) and not held.reassigning
+    ]
+    if leaderless:
+        words = f"{len(leaderless)} partitions have no leader: {_some(leaderless)}"
+        found.append(Finding(Severity.BLOCKER, "partitions", words, "penstock doctor"))
+    if behind:
+        words = f"{len(behind)} partitions have replicas that are not in sync: {_some(behind)}"
+        found.append(Finding(Severity.BLOCKER, "partitions", words, "penstock doctor"))
+    fenced = sorted(broker.broker_id for broker in state.brokers.values() if broker.fenced)
+    if fenced:
+        found.append(Finding(Severity.REMARK, "brokers", f"fenced: {', '.join(map(str, fenced))}"))
+    found += [Finding(Severity.BLOCKER, "log directories", f"{path} is offline") for path in offline_directories]
+    return found
+
+
+def _disk(survey: Survey) -> list[Finding]:
+    gib = survey.log_bytes / 2**30
+    words = f"the replicas take {gib:.2f} GiB; while a partition is copied it takes twice its space in the cluster"
+    return [Finding(Severity.FINE, "disk", words)]
+
+
+def _some(partitions: Sequence[TopicPartition], limit: int = 5) -> str:
+    listed = ", ".join(map(str, partitions[:limit]))
+    return listed if len(partitions) <= limit else f"{listed}, ..."

@@ -1,0 +1,70 @@
+"""Reads what `check` and `join` need to know about a cluster, over the wire."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from penstock.client.errors import ClientError, UnsupportedApi
+from penstock.client.wire.admin import Admin, ResourceType
+from penstock.client.wire.admin.configs import ConfigSource
+from penstock.migrate.check import Survey
+from penstock.migrate.observe import observe
+from penstock.migrate.properties import FILL_IN, GivenSetting, NewNode, Settings, properties
+from penstock.migrate.state import Kind
+from penstock.model.errors import KafkaError
+from penstock.settings.node import NodeSettings
+
+_STATIC = (ConfigSource.STATIC_BROKER_CONFIG.name,)
+
+
+def survey(admin: Admin) -> Survey:
+    state = observe(admin)
+    settings = settings_of(admin, state.ids(Kind.KAFKA) or state.ids(Kind.PENSTOCK))
+    topics = sorted({partition.topic for partition in state.partitions})
+    directories = admin.log_dirs.describe()
+    return Survey(
+        state=state,
+        features={feature.name: feature.level for feature in admin.features.describe() if feature.level},
+        settings=settings,
+        topic_settings=admin.configs.of_topics(topics, ["remote.storage.enable"]) if topics else {},
+        groups=Counter(group.type for group in admin.groups.list()),
+        quotas=_quotas(admin),
+        log_bytes=sum(replica.size for each in directories for replica in each.replicas),
+        usable_bytes={each.broker_id: each.usable_bytes for each in directories if each.usable_bytes is not None},
+        offline_directories=[f"broker {each.broker_id}: {each.path}" for each in directories if each.error],
+        refusal=_refusal(state.cluster_id, settings),
+    )
+
+
+def settings_of(admin: Admin, broker_ids: list[int]) -> Settings:
+    """What stands in the files of these brokers."""
+    return Settings(
+        {
+            broker_id: [
+                GivenSetting(entry.name, None if entry.sensitive else entry.value)
+                for entry in admin.configs.describe(ResourceType.BROKER, str(broker_id))
+                if entry.source in _STATIC and (entry.sensitive or entry.value is not None)
+            ]
+            for broker_id in broker_ids
+        }
+    )
+
+
+def _quotas(admin: Admin) -> int:
+    try:
+        return len(admin.quotas.describe())
+    except (KafkaError, UnsupportedApi):
+        return 0  # not for this user
+
+
+def _refusal(cluster_id: str, settings: Settings) -> str | None:
+    node = NewNode(1_000_000, "localhost", None, "/var/lib/penstock")
+    lines = properties(node, cluster_id, settings, [("localhost", 9093)], "CONTROLLER")
+    try:
+        NodeSettings.from_properties({name: value for name, value in lines.items() if value != FILL_IN})
+    except KafkaError as error:
+        # What is missing is a password or a file that is to be filled in.
+        return None if FILL_IN in lines.values() else error.message
+    except ClientError as error:
+        return str(error)
+    return None
