@@ -151,7 +151,7 @@ def add(
     if not wanted:
         fail("name a resource: --topic, --group, --transactional-id, --cluster, ...")
     if not allow_principal and not deny_principal:
-        fail("name somebody: --allow-principal or --deny-principal")
+        fail("name a user: --allow-principal or --deny-principal")
     pattern = _checked(pattern, "literal", "prefixed")
     acls = [Acl(**each) for each in _fields(wanted, allow_principal, deny_principal, host or ["*"], pattern)]
     with connect(bootstrap_server) as admin:

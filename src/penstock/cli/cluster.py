@@ -1,4 +1,5 @@
-"""`penstock cluster`: shows brokers, the controller quorum and under-replicated partitions; unregisters nodes."""
+"""`penstock cluster`: shows brokers, the controller quorum and under-replicated partitions; balances the load, empties
+brokers, unregisters nodes."""
 
 from __future__ import annotations
 
@@ -7,10 +8,13 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli import cluster_balance
 from penstock.cli.arguments import connect
 from penstock.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, Json, command_group, print_json, print_table
 
-app = command_group("Describe a cluster, and unregister its nodes.")
+app = command_group("Describe a cluster, balance it, and remove nodes.")
+app.command()(cluster_balance.balance)
+app.command()(cluster_balance.drain)
 
 
 @app.callback()
@@ -70,7 +74,7 @@ def unregister_broker(
 ) -> None:
     """Remove the registration of a broker that will not return.
 
-    Reassign its replicas first: `penstock topics reassign`.
+    Move its replicas away first: `penstock cluster drain`.
 
     Example:
 

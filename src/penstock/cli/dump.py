@@ -24,7 +24,8 @@ from penstock.log.checkpoints import (
 from penstock.log.index import OffsetIndex, TimeIndex
 from penstock.log.producer_snapshot import CorruptSnapshot, decode_snapshot
 from penstock.log.transaction_index import CorruptTransactionIndex, TransactionIndex
-from penstock.metadata.serde import UnknownRecord, decode_record
+from penstock.metadata.serde import decode_record
+from penstock.metadata.unserved import UnservedRecord, kind_of
 from penstock.model.ids import uuid_text
 from penstock.model.topics import METADATA_TOPIC
 from penstock.protocol.declaration import Message
@@ -191,8 +192,10 @@ def _control(record: Record) -> Entry:
 def _metadata(record: Record) -> Entry:
     try:
         message = decode_record(record.value)
-    except (UnknownRecord, MalformedMessage) as error:
+    except MalformedMessage as error:
         return {"unreadable": str(error), "value": _text_of(record.value)}
+    if isinstance(message, UnservedRecord):
+        return {"unreadable": f"metadata record of {kind_of(message)}", "value": _text_of(record.value)}
     return {"metadata": type(message).__name__, "value": _fields(message)}
 
 

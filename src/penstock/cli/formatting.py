@@ -1,6 +1,7 @@
 """`penstock format`: formats the directories of a new node, with the first SCRAM users of a new cluster.
 
-A node formats its directories by itself when it starts. This command is for what must be there before the first login.
+A node formats its directories by itself when it starts. This command is for what must be there before the first login,
+and for clusters that nodes of an older Kafka shall join.
 """
 
 from __future__ import annotations
@@ -29,6 +30,12 @@ def format_directories(
             show_default=False,
         ),
     ] = None,
+    release_version: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RELEASE", help="Feature levels of a release of Kafka, such as 4.3.", show_default="the newest"
+        ),
+    ] = None,
 ) -> None:
     """Format the directories of a node that has not been started yet.
 
@@ -36,6 +43,7 @@ def format_directories(
 
         penstock format server.properties --add-scram 'SCRAM-SHA-512=[name=admin]'
         penstock format server.properties --cluster-id MkU3OEVBNTcwNTJENDM2Qk
+        penstock format server.properties --release-version 4.3
     """
     import os
     import time
@@ -45,6 +53,7 @@ def format_directories(
     from penstock.io.files import RealFileSystem
     from penstock.log.meta_properties import read_meta_properties
 
+    features = _levels(release_version)
     settings = _read(file)
     files = RealFileSystem()
     if read_meta_properties(files, settings.metadata_directory) is not None:
@@ -62,8 +71,22 @@ def format_directories(
         time.time_ns() // 1_000_000,
         cluster_id or settings.penstock_cluster_id or None,
         first_records=records,
+        features=features,
     )
     note(f"formatted {', '.join(identity.directories)} for node {settings.node_id} of cluster {identity.cluster_id}")
+
+
+def _levels(release: str | None) -> dict[str, int]:
+    from penstock.client.wire.admin.features import levels_of
+    from penstock.metadata.features import NEW_CLUSTER_FEATURES
+    from penstock.model.errors import KafkaError
+
+    if release is None:
+        return dict(NEW_CLUSTER_FEATURES)
+    try:
+        return {name: level for name, level in levels_of(release).items() if name in NEW_CLUSTER_FEATURES}
+    except KafkaError as error:
+        fail(f"--release-version: {error.message}")
 
 
 def _read(path: str) -> NodeSettings:

@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
 app = command_group("Show the progress of consumer groups, reset and delete them.")
 
-_STATES = ("Empty", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "Stable", "Dead")
-_TYPES = ("classic", "consumer", "share")
+_STATES = (
+    "Empty", "PreparingRebalance", "CompletingRebalance", "NotReady", "Assigning", "Reconciling", "Stable", "Dead",
+)  # fmt: skip
+_TYPES = ("classic", "consumer", "share", "streams")
 
 Names = Annotated[list[str], typer.Argument(metavar="GROUP...", show_default=False)]
 
@@ -40,9 +42,7 @@ def list_groups(
     ] = None,
     type_: Annotated[
         list[str] | None,
-        typer.Option(
-            "--type", metavar="TYPE", help="Only groups of this protocol (classic, consumer, share); repeatable."
-        ),
+        typer.Option("--type", metavar="TYPE", help=f"Only groups of this protocol ({', '.join(_TYPES)}); repeatable."),
     ] = None,
     names_only: Annotated[bool, typer.Option("--names", help="Print only the names, one per line.")] = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -92,9 +92,11 @@ def describe(
 
         penstock groups describe billing
     """
+    from penstock.client.wire.admin.group_members import WITH_OFFSETS
+
     _check_names(names or ())
     with connect(bootstrap_server) as admin:
-        wanted = names or [group.group_id for group in admin.groups.list(types=("classic", "consumer"))]
+        wanted = names or [group.group_id for group in admin.groups.list(types=WITH_OFFSETS)]
         described = [(group, admin.groups.lag(group.group_id)) for group in admin.groups.describe(wanted)]
     if json:
         print_json([_as_json(group, lags) for group, lags in described])

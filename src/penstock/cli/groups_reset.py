@@ -1,7 +1,11 @@
-"""`penstock groups reset-offsets`: changes the committed offsets of a group."""
+"""`penstock groups reset-offsets`: changes the committed offsets of a group.
+
+`penstock share-groups reset-offsets` has most of its options, and the same table.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,37 +14,48 @@ from penstock.cli.arguments import connect, existing_partitions, parse_duration,
 from penstock.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, Json, fail, note, print_json, print_table
 
 if TYPE_CHECKING:
-    from penstock.client.wire.admin.groups import GroupDescription, ResetTarget
+    from penstock.client.wire.admin.group_reset import OffsetReset, ResetTarget
+    from penstock.client.wire.admin.groups import GroupDescription
+
+
+GroupName = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
+Topics = Annotated[
+    list[str] | None,
+    typer.Option(metavar="TOPIC[:PARTITION,...]", help="Reset this topic, or these partitions of it; repeatable."),
+]
+ToEarliest = Annotated[bool, typer.Option("--to-earliest", help="To the first record.")]
+ToLatest = Annotated[bool, typer.Option("--to-latest", help="To the end: read only new records.")]
+ToOffset = Annotated[int | None, typer.Option(min=0, metavar="OFFSET", help="To this offset.", show_default=False)]
+ToTime = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="To the first record from this time on: ISO 8601 (UTC if it has no zone), or milliseconds since 1970.",
+        show_default=False,
+    ),
+]
+ByDuration = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DURATION", help="To the first record of the last 90m, 2h, 1d12h or PT1H30M.", show_default=False
+    ),
+]
+Execute = Annotated[
+    bool, typer.Option("--execute", help="Reset the offsets. Without this option, only show the result.")
+]
 
 
 def reset_offsets(
-    name: Annotated[str, typer.Argument(metavar="GROUP", show_default=False)],
-    topic: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TOPIC[:PARTITION,...]", help="Reset this topic, or these partitions of it; repeatable."),
-    ] = None,
+    name: GroupName,
+    topic: Topics = None,
     all_topics: Annotated[
         bool, typer.Option("--all-topics", help="Reset all partitions in which the group has committed offsets.")
     ] = False,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first record.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end: read only new records.")] = False,
-    to_offset: Annotated[
-        int | None, typer.Option(min=0, metavar="OFFSET", help="To this offset.", show_default=False)
-    ] = None,
-    to_time: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="To the first record from this time on: ISO 8601 (UTC if it has no zone), or milliseconds since 1970.",
-            show_default=False,
-        ),
-    ] = None,
-    by_duration: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION", help="To the first record of the last 90m, 2h, 1d12h or PT1H30M.", show_default=False
-        ),
-    ] = None,
+    to_earliest: ToEarliest = False,
+    to_latest: ToLatest = False,
+    to_offset: ToOffset = None,
+    to_time: ToTime = None,
+    by_duration: ByDuration = None,
     shift_by: Annotated[
         int | None,
         typer.Option(
@@ -52,9 +67,7 @@ def reset_offsets(
     to_current: Annotated[
         bool, typer.Option("--to-current", help="To the committed offset, or the end if there is none.")
     ] = False,
-    execute: Annotated[
-        bool, typer.Option("--execute", help="Reset the offsets. Without this option, only show the result.")
-    ] = False,
+    execute: Execute = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
@@ -72,37 +85,57 @@ def reset_offsets(
     """
     from penstock.client.wire.admin.groups import ShiftBy
 
-    if not name:
-        fail("a group has a name of at least one character")
-    targets: list[ResetTarget] = []
-    targets += ["earliest"] if to_earliest else []
-    targets += ["latest"] if to_latest else []
+    targets = given_targets(to_earliest, to_latest, to_offset, to_time, by_duration)
     targets += ["current"] if to_current else []
-    targets += [to_offset] if to_offset is not None else []
-    targets += [parse_time("--to-time", to_time)] if to_time is not None else []
-    targets += [parse_duration("--by-duration", by_duration)] if by_duration is not None else []
     targets += [ShiftBy(shift_by)] if shift_by is not None else []
-    if len(targets) != 1:
-        fail(
-            "say where to: give one of --to-earliest, --to-latest, --to-offset, --to-time, --by-duration, --shift-by "
-            "or --to-current"
-        )
-    if bool(topic) == all_topics:
-        fail("say in which partitions: give --topic TOPIC[:PARTITION,...], or else --all-topics")
+    target = only_target(name, targets, "--to-time, --by-duration, --shift-by or --to-current")
+    check_partitions(topic, all_topics)
     with connect(bootstrap_server) as admin:
         partitions = existing_partitions(admin, parse_partitions("--topic", topic)) if topic else None
         group = admin.groups.find(name)
-        resets = admin.groups.reset(name, targets[0], partitions=partitions, dry_run=not execute)
+        resets = admin.groups.reset(name, target, partitions=partitions, dry_run=not execute)
     if json:
         members = [] if group is None else [member.client_id for member in group.members]
         print_json({"group_id": name, "executed": execute, "members": members, "offsets": resets})
-        return
+    else:
+        print_resets(resets, executed=execute, obstacle=_obstacle(name, group))
+
+
+def given_targets(
+    to_earliest: bool, to_latest: bool, to_offset: int | None, to_time: str | None, by_duration: str | None
+) -> list[ResetTarget]:
+    """The targets that the options name, which resets of all kinds of groups have."""
+    targets: list[ResetTarget] = []
+    targets += ["earliest"] if to_earliest else []
+    targets += ["latest"] if to_latest else []
+    targets += [to_offset] if to_offset is not None else []
+    targets += [parse_time("--to-time", to_time)] if to_time is not None else []
+    targets += [parse_duration("--by-duration", by_duration)] if by_duration is not None else []
+    return targets
+
+
+def only_target(name: str, targets: list[ResetTarget], last_options: str) -> ResetTarget:
+    """The target if there is exactly one; fails otherwise, and if the group has no name."""
+    if not name:
+        fail("a group has a name of at least one character")
+    if len(targets) != 1:
+        fail(f"say where to: give one of --to-earliest, --to-latest, --to-offset, {last_options}")
+    return targets[0]
+
+
+def check_partitions(topic: list[str] | None, all_topics: bool) -> None:
+    if bool(topic) == all_topics:
+        fail("say in which partitions: give --topic TOPIC[:PARTITION,...], or else --all-topics")
+
+
+def print_resets(resets: Sequence[OffsetReset], *, executed: bool, obstacle: str = "") -> None:
+    """`obstacle`: what must happen before --execute works."""
     print_table(
         ["TOPIC", "PARTITION", "OLD", "NEW", "REMARK"],
         [[each.topic, each.partition, each.old, each.new, each.remark or ""] for each in resets],
     )
-    if not execute:
-        note(f"dry run, nothing is changed: repeat it with --execute{_obstacle(name, group)}")
+    if not executed:
+        note(f"dry run, nothing is changed: repeat it with --execute{obstacle}")
 
 
 def _obstacle(name: str, group: GroupDescription | None) -> str:

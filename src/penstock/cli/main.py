@@ -33,7 +33,7 @@ def run(arguments: list[str]) -> int:
 
     try:
         # Not by calling the application: that would answer a broken pipe with an exit status of its own.
-        command = application()
+        command = application(next((each for each in arguments if not each.startswith("-")), ""))
         with command.make_context("penstock", arguments) as context:
             status = command.invoke(context)
         sys.stdout.flush()
@@ -60,7 +60,7 @@ def run(arguments: list[str]) -> int:
 def _failures() -> tuple[type[Exception], ...]:
     """The errors of clients, brokers and nodes whose messages are for users."""
     from penstock.client.errors import ClientError
-    from penstock.local.node import NodeFailed
+    from penstock.local.process import NodeFailed
     from penstock.model.errors import KafkaError
 
     return (ClientError, KafkaError, NodeFailed)

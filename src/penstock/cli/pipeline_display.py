@@ -101,15 +101,19 @@ def _lines(together: Together) -> Callable[[], None]:
                 due = (now - at >= _LINE_S or not batches) and status.batches != batches
                 if status.state != state or due:
                     said[pipeline, name] = (status.state, now, status.batches)
-                    text = line_of(status.report(), round(time.time() * 1000))
+                    text = line_of(status.report(), round(time.time() * 1000), failure=several)
                     note(f"{pipeline}.{text}" if several else text)
 
     return tick
 
 
-def line_of(query: QueryReport, now_ms: int) -> str:
+def line_of(query: QueryReport, now_ms: int, *, failure: bool = True) -> str:
+    """Without `failure`, the error that has ended the query is left to what follows."""
     batch, rows, rate, lag, late, dead, restarts, watermark = figures(query)
-    error = f", error: {query.error}" if query.error and query.state in ("backing off", "failed") else ""
+    shown = query.state == "backing off" or (query.state == "failed" and failure)
+    error = f", error: {query.error}" if query.error and shown else ""
+    if query.batch_id is None:
+        return f"{query.name}: {state_text(query, now_ms)}{error}"
     return (
         f"{query.name}: {state_text(query, now_ms)}, batch {batch}, {rows} rows, {rate} rows/s, lag {lag}, "
         f"late {late}, dead letters {dead}, restarts {restarts}, watermark {watermark}{error}"

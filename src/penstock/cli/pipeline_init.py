@@ -59,5 +59,5 @@ def init(
     print("next:")
     print(f"  penstock pipeline validate {file}")
     print(f"  penstock pipeline test {file}")
-    print(f"  penstock topics create {target}")
+    print(f"  penstock topics create {target} {name or topic}.dead-letters")
     print(f"  penstock pipeline run {file}")

@@ -132,14 +132,14 @@ def stop(
         fail(f"{name} does not run: it {ended} {_since(report)} ago, on {report.driver}")
     report = told_to_stop(bootstrap_server, report, now=now, timeout=timeout)
     if report.state == "lost":
-        fail(f"{name} was not heard of since it was told to stop; its driver was {report.driver}")
+        fail(f"{name} has not reported since it was asked to stop; its driver was {report.driver}")
     if not report.is_live:
         print(f"{name}: {report.state}")
     elif timeout:
         hurry = "" if now else "; --now cuts it off"
-        fail(f"{name} was told to stop, and a batch is still under way after {timeout:g} s{hurry}")
+        fail(f"{name} was asked to stop, and a batch is still under way after {timeout:g} s{hurry}")
     else:
-        print(f"{name}: told to stop")
+        print(f"{name}: stop requested")
 
 
 def _machine(report: PipelineReport) -> dict[str, Any]:

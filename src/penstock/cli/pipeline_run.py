@@ -63,14 +63,13 @@ def ready(
     """The pipelines with their clusters, of which as much is checked as can be without Spark."""
     refuse_namesakes(pipelines)
     shared_settings(pipelines)
-    made = topics_made(pipelines)
     clusters = []
     for loaded in pipelines:
         cluster = cluster_of(bootstrap, loaded)
         clusters.append((loaded, cluster.address))
         if has_topics(loaded):
             note(f"{loaded.pipeline.name}: cluster {cluster}")
-            if check_topics(loaded, cluster.address, made, once=once):
+            if check_topics(loaded, cluster.address, once=once):
                 refuse_second(loaded, wanted, cluster.address)
     return clusters
 
@@ -107,10 +106,9 @@ def refuse_namesakes(pipelines: Iterable[Loaded]) -> None:
             fail(f'{files}: {count} pipelines are called "{name}"')
 
 
-def check_topics(loaded: Loaded, bootstrap: str, made: frozenset[str], *, once: bool) -> bool:
-    """Check that the cluster answers, and that it has the topics that are read, except for those that are `made` by
-    pipelines of this run. Without --once a failure is only told: the queries try again. Returns whether the cluster
-    answers."""
+def check_topics(loaded: Loaded, bootstrap: str, *, once: bool) -> bool:
+    """Check that the cluster answers, and that it has the topics that are read and written. Without --once a failure is
+    only told: the queries try again. Returns whether the cluster answers."""
     from penstock.client.errors import ClientError
     from penstock.client.wire.admin import Admin
 
@@ -120,16 +118,30 @@ def check_topics(loaded: Loaded, bootstrap: str, made: frozenset[str], *, once: 
             known = {topic.name for topic in admin.topics.list(internal=True)}
     except ClientError as error:
         if once:
-            raise
+            fail(f"{name}: {error}; start the brokers, or correct bootstrap in {loaded.file}")
         note(f"{name}: {error}; the queries will try again")
         return False
-    missing = sorted(topics_read(loaded) - known - made)
+    missing = sorted((topics_read(loaded) | topics_written(loaded)) - known)
+    letters = loaded.pipeline.dead_letter_topic
     if missing:
-        problem = f"{name}: {bootstrap} has no topic {', '.join(missing)}"
+        problem = f"{name}: {bootstrap} has no topic {', '.join(missing)}{_meant(missing, known)}"
+        to_do = f"create it: penstock topics create {' '.join(missing)}"
         if once:
-            fail(problem)
-        note(f"{problem}; the queries will look for it again")
+            fail(f"{problem}; correct the name in {loaded.file}, or {to_do}")
+        note(f"{problem}; the queries will look for it again; to {to_do}")
+    if letters not in known and has_dead_letters(loaded):
+        problem = "there is no topic for dead letters, so the first one ends the run"
+        note(f"{name}: {problem}: penstock topics create {letters}")
     return True
+
+
+def _meant(missing: Sequence[str], known: Iterable[str]) -> str:
+    from penstock.pipelines.spec.problems import nearest
+
+    if len(missing) > 1:
+        return ""
+    hint = nearest(missing[0], (each for each in known if not each.startswith("__")))
+    return f" ({hint})" if hint.startswith("did you mean") else ""
 
 
 def topics_read(loaded: Loaded) -> set[str]:
@@ -140,17 +152,24 @@ def topics_read(loaded: Loaded) -> set[str]:
     return {topic for each in sources if isinstance(each, TopicSource) and not each.bootstrap for topic in each.topic}
 
 
-def topics_made(pipelines: Iterable[Loaded]) -> frozenset[str]:
+def topics_written(loaded: Loaded) -> set[str]:
+    """To the pipeline's own cluster, and by name."""
     from penstock.pipelines.spec.model import TopicSink
 
-    return frozenset(
-        name
-        for loaded in pipelines
-        for name in (
-            loaded.pipeline.dead_letter_topic,
-            *(sink.topic for sink in loaded.pipeline.sinks.values() if isinstance(sink, TopicSink)),
-        )
-    )
+    sinks = loaded.pipeline.sinks.values()
+    return {
+        sink.topic
+        for sink in sinks
+        if isinstance(sink, TopicSink) and sink.topic and "kafka.bootstrap.servers" not in sink.options
+    }
+
+
+def has_dead_letters(loaded: Loaded) -> bool:
+    from penstock.pipelines.check.analysis import analyse
+    from penstock.pipelines.check.query_plan import plan
+
+    pipeline = loaded.pipeline
+    return any(query.dead_letters for query in plan(pipeline, analyse(pipeline, loaded.directory)).values())
 
 
 def backfill_of(

@@ -7,19 +7,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.arguments import (
-    connect,
-    delete_each,
-    existing_partitions,
-    parse_duration,
-    parse_partitions,
-    parse_time,
-    partitions_text,
+from penstock.cli.arguments import connect, delete_each, existing_partitions, parse_partitions, partitions_text
+from penstock.cli.groups_reset import (
+    ByDuration,
+    Execute,
+    GroupName,
+    ToEarliest,
+    ToLatest,
+    ToOffset,
+    Topics,
+    ToTime,
+    check_partitions,
+    given_targets,
+    only_target,
+    print_resets,
 )
-from penstock.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, Json, command_group, fail, note, print_json, print_table
+from penstock.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, Json, command_group, note, print_json, print_table
 
 if TYPE_CHECKING:
-    from penstock.client.wire.admin.group_reset import ResetTarget
     from penstock.client.wire.admin.share_groups import ShareGroupDescription, ShareOffset
 
 app = command_group("Show the progress of share groups (queues), reset and delete them.")
@@ -86,36 +91,17 @@ def describe(
 
 @app.command()
 def reset_offsets(
-    name: Annotated[str, typer.Argument(metavar="GROUP", show_default=False)],
-    topic: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TOPIC[:PARTITION,...]", help="Reset this topic, or these partitions of it; repeatable."),
-    ] = None,
+    name: GroupName,
+    topic: Topics = None,
     all_topics: Annotated[
         bool, typer.Option("--all-topics", help="Reset all partitions that the group has read.")
     ] = False,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first record.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end: read only new records.")] = False,
-    to_offset: Annotated[
-        int | None, typer.Option(min=0, metavar="OFFSET", help="To this offset.", show_default=False)
-    ] = None,
-    to_time: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="To the first record from this time on: ISO 8601 (UTC if it has no zone), or milliseconds since 1970.",
-            show_default=False,
-        ),
-    ] = None,
-    by_duration: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION", help="To the first record of the last 90m, 2h, 1d12h or PT1H30M.", show_default=False
-        ),
-    ] = None,
-    execute: Annotated[
-        bool, typer.Option("--execute", help="Reset the offsets. Without this option, only show the result.")
-    ] = False,
+    to_earliest: ToEarliest = False,
+    to_latest: ToLatest = False,
+    to_offset: ToOffset = None,
+    to_time: ToTime = None,
+    by_duration: ByDuration = None,
+    execute: Execute = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
@@ -129,30 +115,16 @@ def reset_offsets(
         penstock share-groups reset-offsets workers --topic jobs --to-earliest --execute
         penstock share-groups reset-offsets workers --all-topics --by-duration 2h
     """
-    targets: list[ResetTarget] = []
-    targets += ["earliest"] if to_earliest else []
-    targets += ["latest"] if to_latest else []
-    targets += [to_offset] if to_offset is not None else []
-    targets += [parse_time("--to-time", to_time)] if to_time is not None else []
-    targets += [parse_duration("--by-duration", by_duration)] if by_duration is not None else []
-    if not name:
-        fail("a group has a name of at least one character")
-    if len(targets) != 1:
-        fail("say where to: give one of --to-earliest, --to-latest, --to-offset, --to-time or --by-duration")
-    if bool(topic) == all_topics:
-        fail("say in which partitions: give --topic TOPIC[:PARTITION,...], or else --all-topics")
+    targets = given_targets(to_earliest, to_latest, to_offset, to_time, by_duration)
+    target = only_target(name, targets, "--to-time or --by-duration")
+    check_partitions(topic, all_topics)
     with connect(bootstrap_server) as admin:
         partitions = existing_partitions(admin, parse_partitions("--topic", topic)) if topic else None
-        resets = admin.share_groups.reset(name, targets[0], partitions=partitions, dry_run=not execute)
+        resets = admin.share_groups.reset(name, target, partitions=partitions, dry_run=not execute)
     if json:
         print_json({"group_id": name, "executed": execute, "offsets": resets})
-        return
-    print_table(
-        ["TOPIC", "PARTITION", "OLD", "NEW", "REMARK"],
-        [[each.topic, each.partition, each.old, each.new, each.remark or ""] for each in resets],
-    )
-    if not execute:
-        note("dry run, nothing is changed: repeat it with --execute")
+    else:
+        print_resets(resets, executed=execute)
 
 
 @app.command()

@@ -138,7 +138,7 @@ def _broker_ids(option: str, text: str) -> list[int]:
 def _spread(
     admin: Admin, names: list[str], broker_ids: list[int], replication_factor: int | None
 ) -> dict[TopicPartition, Sequence[int]]:
-    """Place the partitions like those of a new topic on these brokers: spread over racks, and evenly."""
+    """Place the partitions like those of a new topic on these brokers: spread over racks and hosts, and evenly."""
     from penstock.controller.placement import Placement, UsableBroker
     from penstock.model.ids import TopicPartition
 
@@ -146,7 +146,9 @@ def _spread(
     missing = [each for each in broker_ids if each not in known]
     if missing:
         fail(f"there is no broker {missing[0]}: this cluster has {', '.join(map(str, sorted(known)))}")
-    usable = [UsableBroker(each, known[each].rack, fenced=False) for each in sorted(set(broker_ids))]
+    usable = [
+        UsableBroker(each, known[each].rack, fenced=False, host=known[each].host) for each in sorted(set(broker_ids))
+    ]
     placement = Placement()
     targets: dict[TopicPartition, Sequence[int]] = {}
     for topic in admin.topics.describe(names):

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
-import fcntl
 import os
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.cli.exclusive import exclusive
 from penstock.cli.output import Json, fail, note, print_json
 
 if TYPE_CHECKING:
     from penstock.local.cluster import LocalCluster
-    from penstock.local.node import LocalNode
-    from penstock.local.registry import LocalRegistry
+    from penstock.local.process import LocalProcess
     from penstock.local.secure import SecureCluster
+    from penstock.local.web import LocalConsole, LocalRegistry
 
 DEFAULT_DIRECTORY = "penstock-data"
+LOOPBACK = "127.0.0.1"
 CONSOLE_PORT = 8080
 TRUST_STORE = "ca.pem"  # there is one in the directory of a secure cluster
 
@@ -86,50 +84,62 @@ def up(
         penstock up --port 19092 --data /tmp/scratch -o log.retention.hours=1
     """
     from penstock.cli.output import parse_pairs
-    from penstock.local.supervisor import Supervisor
 
     properties = parse_pairs("--override", override or ())
     if port + brokers - 1 > 65535:
         fail(f"{brokers} ports from {port} on are more than there are")
-    with _exclusive(data):
+    with exclusive(data, "penstock up", "choose another directory with --data"):
         secure = secure or os.path.exists(os.path.join(data, TRUST_STORE))
         cluster = _plan(data, host, list(range(port, port + brokers)), controllers, properties, secure)
         _check_ports(cluster.brokers)
         security = _secure(data, cluster) if secure else None
-        registries = [_registry(data, cluster, registry_port, security)] if registry else []
-        _check_ports(registries)
-
-        def ready() -> None:
-            addresses = [broker.address for broker in cluster.brokers]
-            more = {}
-            if security is not None:
-                where = os.path.join(data, os.path.basename(security.client_properties))
-                more["client_properties"] = where
-                note(
-                    f"penstock up: clients need a password: penstock topics list -b {addresses[0]} "
-                    f"--command-config {where}"
-                )
-            if registries:
-                more["registry"] = registries[0].url
-                note(f"penstock up: the schema registry is {registries[0].url}")
-            if console:
-                reference = f"@{os.path.abspath(security.client_properties)}" if security is not None else ""
-                consoles.enter_context(_console(addresses, reference, data, more.get("registry")))
-            if json:
-                print_json({"ready": addresses, **more})
-            else:
-                print(f"ready {','.join(addresses)}", flush=True)
-
-        supervisor = Supervisor(
-            cluster.nodes,
-            restart=not no_restart,
-            log=lambda line: note(f"penstock up: {line}"),
-            followers=registries,
-        )
-        with contextlib.ExitStack() as consoles:
-            stopped = supervisor.run(ready, prepare=security.introduce_admin if security is not None else lambda: None)
+        local_registry = _registry(data, cluster, registry_port, security) if registry else None
+        local_console = _console(data, cluster, local_registry, security) if console else None
+        stopped = _run(data, cluster, security, local_registry, local_console, restart=not no_restart, json=json)
     if not stopped:
         fail("every node has ended")
+
+
+def _run(
+    data: str,
+    cluster: LocalCluster,
+    security: SecureCluster | None,
+    registry: LocalRegistry | None,
+    console: LocalConsole | None,
+    *,
+    restart: bool,
+    json: bool,
+) -> bool:
+    """Run everything until a stop is requested; False if all nodes have ended instead."""
+    from penstock.local.supervisor import Supervisor
+
+    def ready() -> None:
+        addresses = [broker.address for broker in cluster.brokers]
+        more = {}
+        if security is not None:
+            where = os.path.join(data, os.path.basename(security.client_properties))
+            more["client_properties"] = where
+            note(
+                f"penstock up: clients need a password: penstock topics list -b {addresses[0]} --command-config {where}"
+            )
+        if registry is not None:
+            more["registry"] = registry.url
+            note(f"penstock up: the schema registry is {registry.url}")
+        if console is not None:
+            more["console"] = console.url
+            note(f"penstock up: the console is {console.url}")
+        if json:
+            print_json({"ready": addresses, **more})
+        else:
+            print(f"ready {','.join(addresses)}", flush=True)
+
+    supervisor = Supervisor(
+        cluster.nodes,
+        restart=restart,
+        log=lambda line: note(f"penstock up: {line}"),
+        followers=[each for each in (registry, console) if each is not None],
+    )
+    return supervisor.run(ready, prepare=security.introduce_admin if security is not None else lambda: None)
 
 
 def _plan(
@@ -167,73 +177,51 @@ def _secure(data: str, cluster: LocalCluster) -> SecureCluster:
 
 
 def _registry(data: str, cluster: LocalCluster, port: int, security: SecureCluster | None) -> LocalRegistry:
-    from penstock.local.registry import DIRECTORY, LocalRegistry
+    from penstock.local.web import REGISTRY_DIRECTORY, LocalRegistry
 
     try:
         import penstock.registry.process  # noqa: F401  # its packages are an extra
     except ImportError as error:
         fail(f"--registry needs the extra `registry` (pip install 'penstock[registry]'): {error}")
-    bootstrap = ",".join(broker.address for broker in cluster.brokers)
-    if security is not None:
-        bootstrap += f"@{os.path.abspath(security.client_properties)}"
-    return LocalRegistry(os.path.join(data, DIRECTORY), bootstrap=bootstrap, host="127.0.0.1", port=port)
+    registry = LocalRegistry(
+        os.path.join(data, REGISTRY_DIRECTORY), bootstrap=_reference(cluster, security), host=LOOPBACK, port=port
+    )
+    _check_ports([registry])
+    return registry
 
 
-@contextlib.contextmanager
-def _console(addresses: Sequence[str], reference: str, data: str, registry: str | None) -> Iterator[None]:
-    """A console as a child process, which ends with this block; its address is noted on stderr."""
-    from penstock.local.lifeline import Lifeline
+def _console(
+    data: str, cluster: LocalCluster, registry: LocalRegistry | None, security: SecureCluster | None
+) -> LocalConsole:
     from penstock.local.ports import is_free
+    from penstock.local.web import CONSOLE_DIRECTORY, LocalConsole
 
-    lifeline = Lifeline()
-    port = next((port for port in range(CONSOLE_PORT, CONSOLE_PORT + 100) if is_free(port, "127.0.0.1")), 0)
-    command = [
-        *(sys.executable, "-m", "penstock", "console", "--listen", f"127.0.0.1:{port}"),
-        *("--bootstrap-server", ",".join(addresses) + reference),
-        *("--history", os.path.join(data, "console.sqlite"), "--audit-log", os.path.join(data, "console-audit.log")),
-        *("--lifeline", str(lifeline.child_fd)),
-        *(("--registry", registry) if registry is not None else ()),
-    ]
-    # In a session of its own: Ctrl-C reaches it when the nodes have stopped.
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, start_new_session=True, pass_fds=[lifeline.child_fd]
-    ) as process:
-        try:
-            lifeline.handed_over()
-            line = process.stdout.readline().strip() if process.stdout is not None else ""
-            note(
-                f"penstock up: console {line.removeprefix('ready ')}"
-                if line
-                else "penstock up: the console did not start"
-            )
-            yield
-        finally:
-            process.terminate()
-            process.wait()
-            lifeline.cut()
+    try:
+        import penstock.console.server.run  # noqa: F401  # its packages are an extra
+    except ImportError as error:
+        fail(f"--console needs the extra `console` (pip install 'penstock[console]'): {error}")
+    taken = {node.port for node in cluster.nodes} | ({registry.port} if registry is not None else set())
+    ports = (port for port in range(CONSOLE_PORT, CONSOLE_PORT + 100) if port not in taken and is_free(port, LOOPBACK))
+    port = next(ports, None)
+    if port is None:
+        fail(f"no port is free for the console from {CONSOLE_PORT} on; run penstock console --listen HOST:PORT")
+    return LocalConsole(
+        os.path.join(data, CONSOLE_DIRECTORY),
+        bootstrap=_reference(cluster, security),
+        host=LOOPBACK,
+        port=port,
+        registry=registry.url if registry is not None else None,
+    )
 
 
-def _check_ports(nodes: Sequence[LocalNode]) -> None:
+def _reference(cluster: LocalCluster, security: SecureCluster | None) -> str:
+    """How a process on this machine finds the brokers, and the settings that it needs as a client."""
+    return cluster.bootstrap if security is None else f"{cluster.bootstrap}@{security.client_properties}"
+
+
+def _check_ports(nodes: Sequence[LocalProcess]) -> None:
     from penstock.local.ports import is_free
 
     for node in nodes:
         if not is_free(node.port, node.host):
             fail(f"{node.address} is in use by another program; choose another port with --port")
-
-
-@contextlib.contextmanager
-def _exclusive(data: str) -> Iterator[None]:
-    """Allow one `penstock up` per directory. The lock ends with the process, however that ends."""
-    os.makedirs(data, exist_ok=True)
-    descriptor = os.open(os.path.join(data, ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            owner = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
-            fail(f"{data} is in use by another penstock up (process {owner}); choose another directory with --data")
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"{os.getpid()}\n".encode())
-        yield
-    finally:
-        os.close(descriptor)

@@ -117,7 +117,7 @@ def _check_proposal(partition: Partition, isr: tuple[int, ...], recovery_state: 
     if recovery_state not in (RECOVERED, RECOVERING):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown leader recovery state {recovery_state}.")
     if recovery_state == RECOVERING and len(isr) > 1:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Nobody can be in sync with a leader that still recovers.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "No replica can be in sync with a leader that is still recovering.")
     if recovery_state == RECOVERING and partition.leader_recovery_state == RECOVERED:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "A leader that has recovered does not go back to recovering.")
 

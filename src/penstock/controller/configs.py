@@ -29,6 +29,7 @@ from penstock.settings.group_config import GROUP_SETTINGS, GroupConfig
 from penstock.settings.known import UNUSED_DYNAMIC, known_to_kafka, missing_protection
 from penstock.settings.logs import CORDONED_LOG_DIRS
 from penstock.settings.node import BROKER_SETTINGS, NodeSettings, check_groups
+from penstock.settings.tls import TLS_SETTINGS, listener_tls_setting
 from penstock.settings.topic import TOPIC_SETTINGS, TopicSettings
 
 # The string length that every version of a record can hold.
@@ -199,12 +200,18 @@ class ConfigHandlers:
 
     def _check_broker_configs(self, broker: str, configs: Mapping[str, str]) -> None:
         for name, value in configs.items():
-            definition = BROKER_SETTINGS.get(name)
+            definition = BROKER_SETTINGS.get(name) or listener_tls_setting(name)
             if definition is None:
                 _check_unused(name, value)
                 continue
             if definition.scope is Scope.READ_ONLY:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"Cannot update these configs dynamically: [{name}]")
+            if name in TLS_SETTINGS:
+                raise KafkaError(
+                    ErrorCode.INVALID_CONFIG,
+                    "These security configs can be dynamically updated only per-listener using the listener prefix: "
+                    f"[{name}]",
+                )
             if definition.scope is Scope.PER_BROKER and not broker:
                 raise KafkaError(
                     ErrorCode.INVALID_CONFIG,

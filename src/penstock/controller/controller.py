@@ -84,7 +84,7 @@ from penstock.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
-from penstock.protocol.messages.metadata_records import FeatureLevelRecord
+from penstock.protocol.messages.metadata_records import AbortTransactionRecord, FeatureLevelRecord
 from penstock.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
 from penstock.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from penstock.protocol.messages.unregister_controller import (
@@ -173,8 +173,11 @@ class Controller:
         """The first action of a controller that has become active.
 
         `bootstrap`: the records of a new cluster, for an empty log. Otherwise this elects leaders for partitions that
-        an earlier controller did not complete.
+        an earlier controller did not complete. A metadata transaction that an earlier controller began is aborted
+        first: no other controller can end it.
         """
+        if self.image.transaction is not None:
+            return Unfinished([AbortTransactionRecord(reason="the controller that began it is gone")])
         if self.image.metadata_version == 0:
             levels = {
                 record.name: record.feature_level for record in bootstrap if isinstance(record, FeatureLevelRecord)

@@ -335,8 +335,9 @@ class TopicHandlers:
         return partition
 
     def _place(self, count: int, replication_factor: int) -> list[Partition]:
+        listener = self._settings.inter_broker_listener
         usable = [
-            UsableBroker(broker.broker_id, broker.rack, broker.fenced)
+            UsableBroker(broker.broker_id, broker.rack, broker.fenced, broker.host(listener))
             for broker in self._image.brokers.values()
             if not broker.in_controlled_shutdown and not broker.cordoned
         ]

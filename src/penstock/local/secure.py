@@ -30,8 +30,9 @@ from penstock.client.wire.admin import Admin
 from penstock.client.wire.connection import Connection
 from penstock.client.wire.login import login_from, tls_from
 from penstock.local.cluster import LocalCluster, properties_of
-from penstock.local.node import CONTROLLER_LISTENER, LocalNode, NodeFailed
+from penstock.local.node import CONTROLLER_LISTENER, LocalNode
 from penstock.local.ports import free_ports, is_free
+from penstock.local.process import NodeFailed
 from penstock.settings.acls import ACL_AUTHORIZERS
 from penstock.settings.jaas import SCRAM_MODULE
 from penstock.settings.listeners import is_wildcard

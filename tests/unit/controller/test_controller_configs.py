@@ -75,6 +75,12 @@ def test_single_settings_are_set_and_deleted(world: World) -> None:
     assert world.image.configs == World(brokers=0).image.configs
 
 
+def test_the_stores_of_one_listener_of_one_broker(world: World) -> None:
+    name = "listener.name.plaintext.ssl.keystore.location"
+    assert alter(world, BROKER, (SET, name, "here")) == (0, None)
+    assert world.image.config(*BROKER) == {name: "here"}
+
+
 def test_lists_are_appended_to_and_subtracted_from(world: World) -> None:
     assert alter(world, TOPIC, (APPEND, "cleanup.policy", "compact"))[0] == 0
     assert world.image.topic_config("orders") == {"cleanup.policy": "delete,compact"}
@@ -110,7 +116,11 @@ def test_what_does_not_change_makes_no_record(world: World) -> None:
         (BROKER, (SET, "max.connections", "-1"), ErrorCode.INVALID_REQUEST),
         (BROKER, (SET, "num.io.threads", "many"), ErrorCode.INVALID_REQUEST),
         (BROKER, (SET, "delegation.token.max.lifetime.ms", "1"), ErrorCode.INVALID_REQUEST),
-        (BROKER, (SET, "listener.name.plaintext.ssl.keystore.location", "here"), ErrorCode.INVALID_REQUEST),
+        (BROKER, (SET, "ssl.keystore.location", "here"), ErrorCode.INVALID_REQUEST),
+        (BROKER, (SET, "listener.name.plaintext.ssl.keystore.type", "ZIP"), ErrorCode.INVALID_REQUEST),
+        (BROKER, (SET, "listener.name.plaintext.ssl.client.auth", "none"), ErrorCode.INVALID_REQUEST),
+        (BROKER, (SET, "listener.name.plaintext.sasl.jaas.config", "x"), ErrorCode.INVALID_REQUEST),
+        (ALL_BROKERS, (SET, "listener.name.plaintext.ssl.keystore.location", "here"), ErrorCode.INVALID_REQUEST),
         (BROKER, (APPEND, "nobody.knows", "1"), ErrorCode.INVALID_CONFIG),
         (ALL_BROKERS, (SET, "log.retention.ms", "0"), ErrorCode.INVALID_REQUEST),
         ((ResourceType.CLIENT_METRICS, "g"), (SET, "x", "1"), ErrorCode.INVALID_REQUEST),

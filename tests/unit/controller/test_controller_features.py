@@ -4,10 +4,14 @@ import pytest
 
 from penstock.controller.features import UpgradeType
 from penstock.metadata.cluster import features_message
-from penstock.metadata.features import SUPPORTED_FEATURES
+from penstock.metadata.features import SUPPORTED_FEATURES, refused_because, why_not_lead
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.controller_registration import ControllerRegistrationRequest
-from penstock.protocol.messages.metadata_records import FeatureLevelRecord
+from penstock.protocol.messages.metadata_records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    FeatureLevelRecord,
+)
 from penstock.protocol.messages.unregister_controller import UnregisterControllerRequest
 from penstock.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from penstock.simulator.stories.controller_world import World
@@ -46,8 +50,9 @@ UP, SAFE, UNSAFE = UpgradeType.UPGRADE, UpgradeType.SAFE_DOWNGRADE, UpgradeType.
         ("share.version", 2, UP, ErrorCode.NONE),
         ("share.version", 3, UP, ErrorCode.INVALID_UPDATE_VERSION),
         ("share.version", 0, SAFE, ErrorCode.NONE),
-        ("streams.version", 1, UP, ErrorCode.INVALID_UPDATE_VERSION),
-        ("streams.version", 0, UP, ErrorCode.NONE),
+        ("streams.version", 1, UP, ErrorCode.NONE),
+        ("streams.version", 2, UP, ErrorCode.INVALID_UPDATE_VERSION),
+        ("streams.version", 0, SAFE, ErrorCode.NONE),
     ],
 )
 def test_levels(name: str, level: int, kind: int, code: ErrorCode) -> None:
@@ -104,3 +109,24 @@ def test_controllers_that_left_the_quorum_are_unregistered() -> None:
     assert unregister(3002) == ErrorCode.CONTROLLER_ID_NOT_REGISTERED
     world.commit([FeatureLevelRecord(name="metadata.version", feature_level=32)])
     assert unregister(3002) == ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_a_refusal_names_the_feature_and_the_versions_of_both_sides() -> None:
+    finalized = {"metadata.version": 99, "group.version": 1, "tomorrow.version": 2}
+    assert refused_because(finalized) == [
+        "the cluster has finalized metadata.version at version 99, and this node serves versions 25-33",
+        "the cluster has finalized tomorrow.version at version 2, and this node serves no version of it",
+    ]
+    assert why_not_lead(finalized) == refused_because(finalized)[0]
+    assert why_not_lead({"metadata.version": 25, "tomorrow.version": 2}) is None
+    assert why_not_lead({}) is None
+
+
+def test_a_new_controller_aborts_the_transaction_of_the_one_before() -> None:
+    world = World()
+    features = world.image.features
+    world.commit([BeginTransactionRecord(), FeatureLevelRecord(name="metadata.version", feature_level=99)])
+    assert world.image.features == features
+    world.run(lambda controller: controller.activate([]))
+    assert world.image.transaction is None and world.image.features == features
+    assert isinstance(world.batches[-1][0], AbortTransactionRecord)

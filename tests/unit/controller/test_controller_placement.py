@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.controller.placement import TOLERANCE, Placement, UsableBroker, alternate_racks
+from penstock.controller.placement import TOLERANCE, Placement, UsableBroker, alternate
 from penstock.model.errors import ErrorCode, KafkaError
 
 
@@ -33,6 +33,67 @@ def test_leaders_and_replicas_are_spread(
                 assert times - 1 <= used[other] or used[other] == size, (rack, other)
 
 
+@st.composite
+def hosts(draw: st.DrawFn) -> list[UsableBroker]:
+    """Up to eight hosts of up to five brokers, in up to three racks, in any order of ids."""
+    sizes = draw(st.lists(st.integers(1, 5), min_size=1, max_size=8))
+    racks = [draw(st.integers(0, 2)) for _ in sizes]
+    places = [(racks[number], number) for number, size in enumerate(sizes) for _ in range(size)]
+    return [
+        UsableBroker(broker_id, f"rack-{rack}", False, f"host-{host}")
+        for broker_id, (rack, host) in enumerate(draw(st.permutations(places)))
+    ]
+
+
+@given(hosts(), st.integers(1, 6), st.integers(1, 40), st.integers(0, 500))
+def test_racks_come_first_then_hosts_and_no_host_has_two_without_need(
+    cluster: list[UsableBroker], factor: int, partitions: int, first: int
+) -> None:
+    factor = min(factor, len(cluster))
+    known = {broker.broker_id: broker for broker in cluster}
+    sizes = Counter(broker.host for broker in cluster)
+    rack_of = {broker.host: broker.rack for broker in cluster}
+    placed = Placement(first).place(cluster, partitions, factor)
+    leaders = Counter(replicas[0] for replicas in placed)
+    assert spread_of(leaders, list(known)) <= 1
+    for replicas in placed:
+        assert len(set(replicas)) == factor
+        used = Counter(known[replica].host for replica in replicas)
+        in_racks = Counter(known[replica].rack for replica in replicas)
+        assert len(used) == min(factor, len(sizes))
+        assert len(in_racks) == min(factor, len(set(rack_of.values())))
+        # A host is used again only when every other host that has room is used as often.
+        assert all(used[host] - 1 <= used[other] or used[other] == sizes[other] for host in used for other in sizes)
+        # A rack is used again only when every other rack with a host to spare is used as often.
+        spare = {rack_of[host] for host in sizes if not used[host]}
+        assert all(in_racks[rack] - 1 <= in_racks[other] for rack in in_racks for other in spare)
+
+
+def test_four_hosts_of_eight_cores_share_replicas_and_successors_evenly() -> None:
+    cluster = [UsableBroker(number, f"rack-{number // 8 % 2}", False, f"host-{number // 8}") for number in range(32)]
+    placed = Placement().place(cluster, 3200, 3)
+    replicas = Counter(number for replicas in placed for number in replicas)
+    assert set(Counter(replicas[0] for replicas in placed).values()) == {100}
+    assert spread_of(replicas, list(range(32))) <= 12  # of 300
+    successors = Counter((replicas[0], replicas[1]) for replicas in placed)
+    assert max(successors.values()) <= 20
+
+
+def test_the_leaders_of_a_small_topic_are_on_different_hosts() -> None:
+    cluster = [UsableBroker(number, None, False, f"host-{number // 4}") for number in range(12)]
+    assert {replicas[0] // 4 for replicas in Placement().place(cluster, 3, 1)} == {0, 1, 2}
+
+
+@given(st.integers(2, 12), st.integers(1, 4), st.integers(1, 3), st.sampled_from(["one", "each"]))
+def test_one_host_for_all_and_one_for_each_are_placed_as_without_hosts(
+    count: int, racks: int, factor: int, kind: str
+) -> None:
+    cluster = brokers(count, racks)
+    known = [broker._replace(host="here" if kind == "one" else f"host-{broker.broker_id}") for broker in cluster]
+    factor = min(factor, count)
+    assert Placement().place(known, 20, factor) == Placement().place(cluster, 20, factor)
+
+
 def test_many_single_partition_topics_are_spread_like_one_large_one() -> None:
     cluster = brokers(6, racks=3)
     together = Placement().place(cluster, 30, 3)
@@ -50,7 +111,7 @@ def test_the_followers_of_one_leader_differ() -> None:
 
 def test_racks_alternate_even_when_they_are_uneven() -> None:
     cluster = [UsableBroker(1, "a", False), UsableBroker(2, "a", False), UsableBroker(3, "b", False)]
-    assert [broker.broker_id for broker in alternate_racks(cluster)] == [1, 3, 2]
+    assert [broker.broker_id for broker in alternate(cluster)] == [1, 3, 2]
 
 
 def test_fenced_brokers_are_the_last_resort() -> None:

@@ -5,6 +5,7 @@ import pytest
 from narrowing import present
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import ZERO_UUID
+from penstock.protocol.messages.broker_registration import Listener
 from penstock.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -18,7 +19,7 @@ from penstock.protocol.messages.create_topics import (
 )
 from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from penstock.protocol.messages.metadata_records import ConfigRecord, PartitionRecord, TopicRecord
-from penstock.simulator.stories.controller_world import World
+from penstock.simulator.stories.controller_world import World, registration
 
 
 def create_topics(world: World, *topics: CreatableTopic, validate_only: bool = False) -> list[tuple[int, str | None]]:
@@ -62,6 +63,23 @@ def test_a_topic_is_its_record_its_configs_and_its_partitions_in_one_batch() -> 
     configs = {config.name: config for config in result.configs}
     assert (configs["retention.ms"].value, configs["retention.ms"].config_source) == ("5", 1)
     assert (configs["cleanup.policy"].value, configs["cleanup.policy"].config_source) == ("delete", 5)
+
+
+def test_replicas_of_a_partition_are_on_different_hosts() -> None:
+    """The host is that of the listener of brokers: clients may reach all of them through one proxy."""
+    world = World(brokers=0)
+    for broker_id in range(1, 7):
+        request = registration(broker_id)
+        request.listeners = [
+            Listener(name="CLIENTS", host="proxy", port=9000 + broker_id, security_protocol=0),
+            Listener(name="PLAINTEXT", host=f"machine-{broker_id % 3}", port=9092 + broker_id, security_protocol=0),
+        ]
+        world.do(world.controller.register_broker(request))
+        world.unfence(broker_id)
+    world.create("orders", partitions=12, replication_factor=3)
+    partitions = present(world.image.topics.by_name("orders")).partitions.values()
+    assert all({replica % 3 for replica in partition.replicas} == {0, 1, 2} for partition in partitions)
+    assert {partition.leader for partition in partitions} == {1, 2, 3, 4, 5, 6}
 
 
 def test_minus_one_means_the_nodes_defaults() -> None:
