@@ -25,6 +25,7 @@ from penstock.records.builder import build_batch
 from penstock.records.record import iterate_records
 from penstock.settings.topic import TopicSettings
 from penstock.simulator.twins.disk import SimulatedDisk
+from property_examples import examples
 
 PARTITION = TopicPartition("events", 0)
 DIRECTORY = "/data/events-0"
@@ -317,4 +318,4 @@ class LogAgainstList(RuleBasedStateMachine):
 
 
 TestLogAgainstList = LogAgainstList.TestCase
-TestLogAgainstList.settings = hypothesis_settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestLogAgainstList.settings = hypothesis_settings(max_examples=examples(60), stateful_step_count=40, deadline=None)

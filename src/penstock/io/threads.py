@@ -175,6 +175,6 @@ def _guard_attributes(owned: Any, shared: frozenset[str]) -> None:
 def _violated(what: str) -> None:
     error = LoopOwnsState(what)
     violations.append(error)
-    for told in on_violation:
-        told(error)
+    for callback in on_violation:
+        callback(error)
     raise error

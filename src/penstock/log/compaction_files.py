@@ -156,5 +156,5 @@ class CleanedSegment:
     def _create(self, suffix: str) -> File:
         path = self._prefix + suffix + CLEANED_SUFFIX
         if self._files.exists(path):
-            raise FileExistsError(f"{path}: somebody else is cleaning this log")
+            raise FileExistsError(f"{path}: another process is cleaning this log")
         return self._files.open(path, create=True)

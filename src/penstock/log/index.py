@@ -8,6 +8,9 @@ its tail, however large the segment is. Recovery rebuilds entries that a crash t
 The state (number of entries in the file, tail) is one tuple that is replaced and never modified, except by appending to
 the tail: a worker thread that reads while the event loop appends sees a consistent state.
 
+Readers follow the log, so the event loop keeps the last windows of offset indexes that it has searched, unpacked: most
+look-ups are then a bisection in memory. Whatever shortens an index makes its windows invalid.
+
 A disk failure on an index must not stop the log: a tail that cannot be written stays in memory and is written with the
 next one.
 """
@@ -16,22 +19,29 @@ from __future__ import annotations
 
 import logging
 import struct
+import sys
+from array import array
+from bisect import bisect_right
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from penstock.io.files import Buffer, FileSystem
-from penstock.log.handles import Access
+from penstock.log.handles import Access, LoopAccess
 
 logger = logging.getLogger("penstock.log")
 
 TAIL_ENTRIES = 256
 # A search in the file narrows down to this many entries, then reads them at once.
 _WINDOW_ENTRIES = 256
+# A window that is kept continues after that, because readers go forward.
+_KEPT_ENTRIES = 1024
+_KEPT_WINDOWS = 4
 
 
 class SortedEntries:
     """The base of both indexes: packed entries with two ascending fields, in a file and a tail."""
 
-    __slots__ = ("_files", "_state", "base_offset", "path")
+    __slots__ = ("_files", "_generation", "_state", "base_offset", "path")
 
     entry = struct.Struct("")
 
@@ -41,6 +51,7 @@ class SortedEntries:
         self.path = path
         self.base_offset = base_offset
         self._state: tuple[int, bytearray] = (file_size // self.entry.size, bytearray())
+        self._generation = 0  # counts how often the file became shorter
 
     def __len__(self) -> int:
         in_file, tail = self._state
@@ -79,6 +90,7 @@ class SortedEntries:
             file.truncate(count * self.entry.size)
         finally:
             file.close()
+            self._generation += 1
         self._state = (count, bytearray())
 
     def truncate_entries(self, count: int) -> None:
@@ -117,18 +129,28 @@ class SortedEntries:
             slot = self._search(tail, in_tail, field, key)
             first, second = self.entry.unpack_from(tail, slot * size)
             return in_file + slot, (first, second)
-        low, high = 0, in_file  # the answer, if there is one, is in [low, high)
+        return self._floor_in_file(field, key, in_file, access)
+
+    def _floor_in_file(self, field: int, key: int, in_file: int, access: Access) -> tuple[int, tuple[int, int]] | None:
+        size = self.entry.size
+        low, high = self._narrow(field, key, in_file, access)
+        if low == high:
+            return None
+        window = access.read(self.path, (high - low) * size, low * size)
+        slot = self._search(window, len(window) // size, field, key)
+        return None if slot < 0 else (low + slot, self._unpack(window, slot * size))
+
+    def _narrow(self, field: int, key: int, in_file: int, access: Access) -> tuple[int, int]:
+        """The answer, if there is one, is among these few entries of the file."""
+        size = self.entry.size
+        low, high = 0, in_file
         while high - low > _WINDOW_ENTRIES:
             middle = (low + high) // 2
             if self._unpack(access.read(self.path, size, middle * size), 0)[field] <= key:
                 low = middle
             else:
                 high = middle
-        if low == high:
-            return None
-        window = access.read(self.path, (high - low) * size, low * size)
-        slot = self._search(window, len(window) // size, field, key)
-        return None if slot < 0 else (low + slot, self._unpack(window, slot * size))
+        return low, high
 
     def _search(self, entries: Buffer, count: int, field: int, key: int) -> int:
         unpack, size = self.entry.unpack_from, self.entry.size
@@ -153,12 +175,59 @@ class CorruptIndex(ValueError):
     """An index contradicts itself or its segment; it can be rebuilt from the segment."""
 
 
+class _Window(NamedTuple):
+    """Successive entries of an offset index file."""
+
+    generation: int
+    low: int
+    high: int
+    fields: tuple[array[int], array[int]]
+
+
 class OffsetIndex(SortedEntries):
     """Offset of a batch's last record -> position of the batch."""
 
-    __slots__ = ()
+    __slots__ = ("_windows",)
 
     entry = struct.Struct(">ii")
+
+    def __init__(self, files: FileSystem, path: str, base_offset: int, file_size: int) -> None:
+        super().__init__(files, path, base_offset, file_size)
+        self._windows: list[_Window] = []  # for the event loop, the last one used first
+
+    def _floor_in_file(self, field: int, key: int, in_file: int, access: Access) -> tuple[int, tuple[int, int]] | None:
+        if type(access) is not LoopAccess:
+            return super()._floor_in_file(field, key, in_file, access)
+        for place, window in enumerate(self._windows):
+            keys = window.fields[field]
+            if keys[0] <= key and (key < keys[-1] or window.high == in_file) and window.generation == self._generation:
+                if place:
+                    self._windows.insert(0, self._windows.pop(place))
+                break
+        else:
+            found = self._load_window(field, key, in_file, access)
+            if found is None:
+                return None
+            window = found
+        slot = bisect_right(window.fields[field], key) - 1
+        return None if slot < 0 else (window.low + slot, (window.fields[0][slot], window.fields[1][slot]))
+
+    def _load_window(self, field: int, key: int, in_file: int, access: Access) -> _Window | None:
+        generation = self._generation
+        low, high = self._narrow(field, key, in_file, access)
+        if low == high:
+            return None
+        high = min(max(high, low + _KEPT_ENTRIES), in_file)
+        size = self.entry.size
+        data = access.read(self.path, (high - low) * size, low * size)
+        is_whole = len(data) == (high - low) * size
+        entries = array("i", bytes(data[: len(data) - len(data) % size]))
+        if sys.byteorder == "little":
+            entries.byteswap()
+        window = _Window(generation, low, high, (entries[::2], entries[1::2]))
+        if is_whole:  # otherwise it is being shortened, or damaged
+            self._windows = [window, *self._windows[: _KEPT_WINDOWS - 1]]
+        return window
 
     def append(self, last_offset: int, position: int) -> None:
         self._state[1].extend(self.entry.pack(last_offset - self.base_offset, position))

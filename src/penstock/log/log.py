@@ -19,7 +19,11 @@ A read finds the batch that holds an offset (segment by bisection, position by i
 whole batches below a maximum offset. On the event loop it never waits for the disk: data that is not in the page cache
 is read again on a worker thread, while the loop continues to append, roll and delete.
 
-`stored` has all other operations on the files, and `log_files` their location.
+`stored` has all other operations on the files, and `log_files` their location. `Log` inherits from `StoredLog` and does
+not contain one: every append reads and changes the end of the log, its active segment, epochs, producers and rolling
+rule, and so do rolling, cutting and moving. As an object of its own, either half would need all of that state of the
+other, and each append would pay for the attributes in between, on the most frequent path of a broker. The state is one;
+the two files are the two kinds of operations on it.
 """
 
 from __future__ import annotations
@@ -97,8 +101,7 @@ class Appended(NamedTuple):
     shared=("_cut_during_flush", "_epochs_written"),  # by `flush`
 )
 class Log(StoredLog):
-    """Appending and reading. The rest is inherited, not a member object: both halves change the end of the log, its
-    active segment and epoch with every batch, and an indirection would slow down each of them."""
+    """Appending and reading; the rest is inherited (see the module's docstring)."""
 
     @classmethod
     def open(

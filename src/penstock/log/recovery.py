@@ -8,7 +8,8 @@ header of the batch that an index entry names, to check the entry, and, for the 
 snapshot.
 
 One loop does the reading. It runs for hundreds of thousands of batches at every restart after a crash, so it uses local
-variables and creates no object for a batch without a producer id.
+variables and creates no object for a batch without a producer id. Where many small batches are left, a compiled scan
+passes over those that need no decision (see `recovery_kernel`), and the loop looks at the others.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import struct
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from crc32c import crc32c
 
@@ -41,11 +42,20 @@ from penstock.records.control import read_transaction_marker
 from penstock.replication.epochs import LeaderEpochs
 from penstock.replication.producers import ProducerStates
 
+if TYPE_CHECKING:
+    from penstock.log.recovery_kernel import Runs
+
 logger = logging.getLogger("penstock.log")
 
 # base offset, length, leader epoch, magic, crc, attributes, last offset delta, base and max timestamp, producer id
 _scan = struct.Struct(">qiibIhiqqq").unpack_from
 _CHUNK = 1024 * 1024
+# The compiled scan is loaded for a scan with more batches than this before it; in Python they would take a second.
+MANY_BATCHES = 200_000
+# The number of batches from which the scan knows how large they are.
+_SAMPLE = 1000
+# The number of batches that the loop takes where the compiled scan has found few that it understands.
+_REST = 64
 
 
 class Scanned(NamedTuple):
@@ -78,16 +88,44 @@ def scan_segment(  # noqa: C901
     since, largest, largest_offset = segment.noted()
     first_timestamp: int | None = None
     fault = ""
-    chunk_start = position
+    chunk_start = begin = position
     view = memoryview(b"")
+    seen, rest = 0, 1
+    runs = None
     while position < size:
         at = position - chunk_start
+        if runs is not None and not rest and (epochs is None or epoch_before < 0 or epoch_before == latest_epoch):
+            noted = since, largest, largest_offset
+            passed = runs.scan(
+                view,
+                at,
+                next_offset,
+                noted,
+                limit=limit,
+                epoch=epoch_before,
+                interval=interval,
+                with_producers=producers is not None,
+            )
+            if passed:
+                for entry_at, *entry in runs.entries:
+                    segment.add_index_entry(chunk_start + entry_at, *entry)
+                if producers is not None:
+                    for batch_at in runs.producer_batches:
+                        replay_batch(segment, producers, view, batch_at, read_header(view, batch_at), now_ms)
+                position, next_offset = chunk_start + runs.at, runs.next_offset
+                since, largest, largest_offset = runs.noted
+            rest = 1 if passed > _REST else _REST
+            continue
+        rest -= rest > 0
+        seen += 1
         if at + HEADER_SIZE > len(view):
             if size - position < HEADER_SIZE:
                 fault = "the file ends in a batch header"
                 break
             view = memoryview(file.pread(min(_CHUNK, size - position), position))
             chunk_start, at = position, 0
+            if runs is None and seen > _SAMPLE and seen * (size - position) > MANY_BATCHES * (position - begin):
+                runs = compiled_runs()
         offset, length, epoch, magic, crc, _, delta, _, max_timestamp, producer_id = _scan(view, at)
         if length < MIN_LENGTH or magic != MAGIC or delta < 0:
             fault = f"no batch begins there (length {length}, magic {magic})"
@@ -134,6 +172,16 @@ def scan_segment(  # noqa: C901
         position += batch_size
     segment.note(since, largest, largest_offset, first_timestamp)
     return Scanned(position, next_offset, fault)
+
+
+def compiled_runs() -> Runs | None:
+    """None if numba, which is an extra, is not installed."""
+    try:
+        from penstock.log.recovery_kernel import Runs
+    except ImportError as error:
+        logger.info("recovery of many small batches takes longer without numba (extra `arrow`): %s", error)
+        return None
+    return Runs()
 
 
 def _note_epoch(epochs: LeaderEpochs, epoch: int, offset: int) -> None:

@@ -59,6 +59,7 @@ class LogEnd(NamedTuple):
     anywhere=(
         "copy",
         "number_of",
+        "_end_of",
         "read",
         "_read_bytes",
         "_locate",
@@ -127,6 +128,12 @@ class Segments:
         """The index of the segment that contains `offset`; the first one if `offset` is older than that."""
         return max(bisect_right(self._bases, offset) - 1, 0)
 
+    def _end_of(self, segment: Segment) -> int:
+        """The offset that the next segment begins with: all in this one are below."""
+        bases = self._bases
+        following = bisect_right(bases, segment.base_offset)
+        return bases[following] if following < len(bases) else 1 << 63
+
     # -- reading
 
     def read(  # noqa: C901
@@ -171,7 +178,7 @@ class Segments:
             if size < len(data):
                 data = memoryview(data)[:size]
         if position < segment.trusted_from or doubted:
-            good = segment.verify(data, position, offset, max_offset, doubted=doubted)
+            good = segment.verify(data, position, offset, min(max_offset, self._end_of(segment)), doubted=doubted)
             if good < size:
                 data, size, limit_offset = memoryview(data)[:good], good, -1
         if limit_offset >= 0 and type(access) is LoopAccess:

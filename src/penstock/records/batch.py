@@ -78,7 +78,7 @@ class BatchHeader(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    count: int  # type: ignore[assignment]  # Kafka's noun; nobody calls tuple.count on a header
+    count: int  # type: ignore[assignment]  # Kafka's noun; no code calls tuple.count on a header
 
     @property
     def size(self) -> int:
