@@ -9,7 +9,7 @@ from pathlib import Path
 
 from penstock.client.wire.admin import Acl, Admin
 from penstock.local.ports import free_ports
-from penstock.testing.nodes import start_node
+from penstock.testing.nodes import RunningNode, start_node
 from penstock.tls.authority import Authority
 from security.sasl_world import ADMIN_PASSWORD, PLAIN_MODULE, SCRAM_MODULE, USERS
 
@@ -20,8 +20,9 @@ METRICS_PASSWORD = "numbers only"
 class SecureNode:
     """`alice` may do everything with topics and groups whose names begin with `orders`, and `eve` nothing."""
 
-    def __init__(self, bootstrap: str, directory: Path) -> None:
-        self.bootstrap = bootstrap
+    def __init__(self, node: RunningNode, directory: Path) -> None:
+        self.bootstrap = node.bootstrap
+        self.log_text = node.log_text
         self._directory = directory
 
     def options(self, user: str, password: str = PASSWORD) -> dict[str, str]:
@@ -82,7 +83,7 @@ def secure_node(directory: Path) -> Iterator[SecureNode]:
         "transaction.state.log.num.partitions": "1",
     }
     with start_node(directory / "node", properties=properties, client_options=administrator(directory)) as running:
-        node = SecureNode(running.bootstrap, directory)
+        node = SecureNode(running, directory)
         with node.admin() as admin:
             for user in ("alice", "eve"):
                 admin.users.set_password(user, PASSWORD)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import os
@@ -86,7 +85,10 @@ def test_a_wrong_password(broker: RunningNode, mechanism: str) -> None:
 
 
 def test_a_client_that_does_not_log_in(broker: RunningNode) -> None:
-    with Admin(broker.bootstrap) as admin, pytest.raises(ClientError, match="closed the connection"):
+    with (
+        Admin(broker.bootstrap) as admin,
+        pytest.raises(ClientError, match="closed the connection: it may ask for TLS"),
+    ):
         admin.topics.list()
 
 
@@ -150,80 +152,6 @@ def test_tokens_in_every_version(broker: RunningNode, version: int) -> None:
         assert made.token_id in [token.token_id for token in found.tokens]
         end = ExpireDelegationTokenRequest(hmac=made.hmac, expiry_time_period_ms=-1)
         assert connection.request(end, ExpireDelegationTokenResponse, newest=version).error_code == 0
-
-
-# -- the libraries of others ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_confluent_kafka(broker: RunningNode, mechanism: str) -> None:
-    from confluent_kafka import Producer
-
-    delivered: list[Any] = []
-    producer = Producer({"bootstrap.servers": broker.bootstrap, **login(mechanism)})
-    producer.produce(TOPIC, b"hello", on_delivery=lambda error, _: delivered.append(error))
-    assert producer.flush(30) == 0
-    assert delivered == [None]
-
-
-def test_confluent_kafka_with_bearer_tokens(broker: RunningNode) -> None:
-    from confluent_kafka import Producer
-
-    pytest.importorskip("joserfc")
-    delivered: list[Any] = []
-    producer = Producer(
-        {
-            "bootstrap.servers": broker.bootstrap,
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "OAUTHBEARER",
-            "oauth_cb": lambda _: (unsecured_token("carol"), time.time() + 3600),
-        }
-    )
-    producer.produce(TOPIC, b"hello", on_delivery=lambda error, _: delivered.append(error))
-    assert producer.flush(30) == 0
-    assert delivered == [None]
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_kafka_python(broker: RunningNode, mechanism: str) -> None:
-    from kafka import KafkaProducer
-
-    credentials = login(mechanism)
-    producer = KafkaProducer(
-        bootstrap_servers=broker.bootstrap,
-        security_protocol="SASL_PLAINTEXT",
-        sasl_mechanism=mechanism,
-        sasl_plain_username=credentials["sasl.username"],
-        sasl_plain_password=credentials["sasl.password"],
-    )
-    try:
-        assert producer.send(TOPIC, b"hello").get(30).offset >= 0
-    finally:
-        producer.close()
-
-
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_aiokafka(broker: RunningNode, mechanism: str) -> None:
-    from aiokafka import AIOKafkaProducer
-
-    credentials = login(mechanism)
-
-    async def produce() -> int:
-        producer = AIOKafkaProducer(
-            bootstrap_servers=broker.bootstrap,
-            security_protocol="SASL_PLAINTEXT",
-            sasl_mechanism=mechanism,
-            sasl_plain_username=credentials["sasl.username"],
-            sasl_plain_password=credentials["sasl.password"],
-        )
-        await producer.start()
-        try:
-            return int((await producer.send_and_wait(TOPIC, b"hello")).offset)
-        finally:
-            await producer.stop()
-
-    assert asyncio.run(produce()) >= 0
 
 
 # -- wrong input ------------------------------------------------------------------------------------------------------
@@ -299,16 +227,17 @@ def _exactly(connection: socket.socket, count: int) -> bytes:
     return data
 
 
-def test_silent_connections_cost_little(broker: RunningNode) -> None:
-    """Two hundred connections that announce half a megabyte and send a few bytes of it."""
+@pytest.mark.parametrize("count", [200, pytest.param(9_000, marks=pytest.mark.soak)])
+def test_silent_connections_cost_little(broker: RunningNode, count: int) -> None:
+    """Connections that announce half a megabyte and send a few bytes of it."""
     before = _resident_kib(broker.pid)
-    connections = [socket.create_connection((broker.host, broker.port), 30) for _ in range(200)]
+    connections = [socket.create_connection((broker.host, broker.port), 30) for _ in range(count)]
     try:
         for connection in connections:
             connection.sendall(struct.pack(">i", 500_000) + b"x" * 100)
         with Admin(broker.bootstrap, options=options()) as admin:
             admin.topics.list()
-        assert _resident_kib(broker.pid) - before < 20_000
+        assert _resident_kib(broker.pid) - before < 20_000 + 20 * count
     finally:
         for connection in connections:
             connection.close()

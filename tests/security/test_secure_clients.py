@@ -17,6 +17,7 @@ import pytest
 from penstock import Admin, AsyncProducer, Consumer, Producer, String
 from penstock.arrow import Transaction, read_table, write_table
 from penstock.client.errors import NotAuthorized
+from penstock.model.errors import KafkaError
 from security.sasl_world import ADMIN_PASSWORD, SCRAM_MODULE
 from security.secure_world import METRICS_PASSWORD, PASSWORD, SecureNode, administrator, client_options, secure_node
 
@@ -126,3 +127,35 @@ def test_the_doctor_says_that_a_login_fails(node: SecureNode, cli: CommandLine) 
 
     assert result.status == 2
     assert "the broker refuses the login" in result.out and "guessed" not in result.out
+
+
+@pytest.mark.parametrize("name", ["a,b=c;d e", "User:admin", "two\nlines refused", "*", '"'])
+def test_principals_with_odd_characters(node: SecureNode, name: str) -> None:
+    """They are who they are: no superuser, nobody whom an ACL names, and no line of their own in the log."""
+    with node.admin() as admin:
+        admin.users.set_password(name, PASSWORD)
+        assert name in [user.name for user in admin.users.list()]
+    with Admin(node.bootstrap, options=odd_login(node, name)) as stranger:
+        with pytest.raises(KafkaError, match="TOPIC_AUTHORIZATION_FAILED"):
+            stranger.topics.create("orders-odd", partitions=1)
+        assert stranger.topics.list() == []
+    assert not any(line.startswith("lines refused") for line in node.log_text().splitlines())
+    with node.admin() as admin:
+        admin.users.remove(name, mechanism="SCRAM-SHA-512")
+
+
+@pytest.mark.parametrize("name", ["ünïcode", "a\0b"])
+def test_names_that_scram_cannot_carry(node: SecureNode, name: str) -> None:
+    """Kafka's SCRAM has names of ASCII characters, without NUL."""
+    with node.admin() as admin:
+        admin.users.set_password(name, PASSWORD)
+    with Admin(node.bootstrap, options=odd_login(node, name)) as stranger, pytest.raises(NotAuthorized):
+        stranger.topics.list()
+    with node.admin() as admin:
+        admin.users.remove(name, mechanism="SCRAM-SHA-512")
+
+
+def odd_login(node: SecureNode, name: str) -> dict[str, str]:
+    """With the name as it is: JAAS text could not hold each."""
+    options = {key: value for key, value in node.options("nobody").items() if key != "sasl.jaas.config"}
+    return {**options, "sasl.username": name, "sasl.password": PASSWORD}

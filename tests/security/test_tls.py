@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import shutil
 import socket
 import ssl
+import subprocess
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, Producer
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
 
+from penstock.client.wire.admin import Admin, ResourceType
 from penstock.local.ports import free_ports
+from penstock.model.errors import KafkaError
 from penstock.testing.nodes import RunningNode, start_node
 from penstock.tls.authority import Authority, Issued
 from waiting import wait_until
@@ -139,6 +146,17 @@ def test_plain_bytes_on_the_tls_port_close_the_connection(tls_node: TlsNode) -> 
             assert received[:1] == b"\x15"  # if anything, a TLS alert
 
 
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+def test_renegotiation_is_refused(tls_node: TlsNode) -> None:
+    own = str(tls_node.directory / "alice.pem")
+    command = ["openssl", "s_client", "-connect", tls_node.bootstrap, "-tls1_2", "-cert", own, "-key", own]
+    # A line with an R asks for it; whatever happens, the connection ends with the input.
+    done = subprocess.run(command, input="R\n", capture_output=True, text=True, timeout=60, check=False)
+    assert "Cipher is ECDHE" in done.stdout, done.stderr
+    assert "RENEGOTIATING" in done.stdout + done.stderr
+    assert "no renegotiation" in done.stderr
+
+
 def test_a_renewed_certificate_is_used_without_a_restart(tls_node: TlsNode) -> None:
     renewed = CA.issue("node-1", ["localhost"], NOW)
     expected = ssl.PEM_cert_to_DER_cert(renewed.certificate)
@@ -159,3 +177,59 @@ def test_a_renewed_certificate_is_used_without_a_restart(tls_node: TlsNode) -> N
         wait_until(is_in_use, seconds=60)
         before.sendall(bytes.fromhex("0000000e001200000000000100047465737400")[:18])  # ApiVersions v0 of client "test"
         assert before.recv(4)
+
+
+def test_a_listeners_stores_are_changed_at_run_time(tls_node: TlsNode) -> None:
+    """By settings of the running broker, with Kafka's names. What it could not use is refused, with the reason."""
+
+    def shown() -> bytes | None:
+        with (
+            socket.create_connection(("localhost", tls_node.port), 10) as plain,
+            tls_node.context().wrap_socket(plain, server_hostname="localhost") as connection,
+        ):
+            return connection.getpeercert(binary_form=True)
+
+    def store(name: str, issued: Issued) -> dict[str, str]:
+        path = tls_node.directory / f"{name}.p12"
+        key, certificate = (
+            load_pem_private_key(issued.key.encode(), None),
+            x509.load_pem_x509_certificate(issued.certificate.encode()),
+        )
+        protection = BestAvailableEncryption(b"a stores password")
+        path.write_bytes(pkcs12.serialize_key_and_certificates(b"node", key, certificate, None, protection))  # type: ignore[arg-type]
+        return {
+            "listener.name.ssl.ssl.keystore.type": "PKCS12",
+            "listener.name.ssl.ssl.keystore.location": str(path),
+            "listener.name.ssl.ssl.keystore.password": "a stores password",
+        }
+
+    def alter(values: Mapping[str, str], **options: Any) -> None:
+        with Admin(tls_node.node.bootstrap) as admin:
+            admin.configs.alter(ResourceType.BROKER, "1", values, **options)
+
+    before = shown()
+    renewed = CA.issue("node-1", ["localhost"], NOW)
+    changes = store("renewed", renewed)
+    for bad, message in (
+        ({**changes, "listener.name.ssl.ssl.keystore.password": "a guess"}, r"listener SSL: .*the password is wrong"),
+        ({**changes, "listener.name.ssl.ssl.keystore.location": "/nowhere"}, "listener SSL: /nowhere: No such file"),
+        (store("other", CA.issue("node-2", ["localhost"], NOW)), r"is of CN=node-2.*ssl\.allow\.dn\.changes"),
+        ({"ssl.keystore.password": "x"}, "only per-listener using the listener prefix"),
+    ):
+        with pytest.raises(KafkaError, match=message):
+            alter(bad)
+    alter(changes, validate_only=True)
+    assert shown() == before
+    alter(changes)
+    expected = ssl.PEM_cert_to_DER_cert(renewed.certificate)
+    wait_until(lambda: shown() == expected, seconds=60)
+    with Admin(tls_node.node.bootstrap) as admin:
+        entries = {entry.name: entry for entry in admin.configs.describe(ResourceType.BROKER, "1")}
+    described = {name: (entries[name].value, entries[name].sensitive, entries[name].source) for name in changes}
+    assert described == {
+        name: (None if name.endswith("password") else value, name.endswith("password"), "DYNAMIC_BROKER_CONFIG")
+        for name, value in changes.items()
+    }
+    assert "a stores password" not in tls_node.node.log_text()
+    alter({}, delete=changes)
+    wait_until(lambda: shown() != expected, seconds=60)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.local.node import NodeFailed
+from penstock.local.process import NodeFailed
 from penstock.testing.clusters import start_cluster
 from penstock.tls.authority import Authority
 from security.sasl_world import NODE, options

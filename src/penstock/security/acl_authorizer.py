@@ -186,7 +186,7 @@ class AclAuthorizer:
         key = (principal, host, operation, kind)
         decision = self._decisions.get(key)
         if decision is None:
-            # A name that nobody uses shows whether superusers, `*`, or the default allow it.
+            # A name that is not in use shows whether superusers, `*`, or the default allow it.
             unused = self.explain(principal, host, operation, Resource(kind, "hardcode"))
             decision = unused.allowed or self._allows_some(principal, host, operation, kind)
             self._keep(key, decision)

@@ -17,7 +17,7 @@ from penstock.settings.definition import Scope, Setting, Type
 from penstock.settings.group_config import GROUP_SETTINGS
 from penstock.settings.known import UNUSED_DYNAMIC, unknown_setting
 from penstock.settings.node import BROKER_SETTINGS, topic_defaults
-from penstock.settings.tls import is_of_listener_tls
+from penstock.settings.tls import general_tls_name, is_of_listener_tls, listener_tls_setting
 from penstock.settings.topic import TOPIC_SETTINGS
 
 
@@ -128,6 +128,10 @@ def explain_broker(layers: BrokerLayers, names: Collection[str] | None = None) -
         entries.append(_entry(definition, value, synonyms, read_only=definition.scope is Scope.READ_ONLY))
     for name in sorted({*layers.cluster, *layers.broker} - BROKER_SETTINGS.keys()):
         if names is None or name in names:
+            of_listener = listener_tls_setting(name)
+            if of_listener is not None:
+                entries.append(_of_listener(of_listener, layers))
+                continue
             synonyms = [
                 Synonym(name, values[name], source)
                 for source, values in (
@@ -138,6 +142,23 @@ def explain_broker(layers: BrokerLayers, names: Collection[str] | None = None) -
             ]
             entries.append(_unused(name, synonyms))
     return entries
+
+
+def _of_listener(definition: Setting, layers: BrokerLayers) -> Explained:
+    """A TLS setting of one listener, which the setting without the listener's prefix stands in for."""
+    name = definition.name
+    synonyms = [
+        Synonym(name, values[name], source)
+        for source, values in (
+            (Source.DYNAMIC_BROKER_CONFIG, layers.broker),
+            (Source.STATIC_BROKER_CONFIG, layers.static),
+        )
+        if name in values
+    ]
+    general = general_tls_name(name)
+    assert general is not None
+    read_only = definition.scope is Scope.READ_ONLY
+    return _entry(definition, layers.effective[name], [*synonyms, *_chain(general, layers)], read_only=read_only)
 
 
 def explain_broker_defaults(cluster: Mapping[str, str], names: Collection[str] | None = None) -> list[Explained]:

@@ -40,7 +40,6 @@ KNOWN_TO_KAFKA: Final = frozenset(_NAMES.split())
 # Prefixes of whole families that are not used.
 KNOWN_PREFIXES: Final = (
     "delegation.token.",
-    "group.streams.",
     "listener.name.",
     "remote.",
     "rlmm.config.",
@@ -86,7 +85,7 @@ def missing_protection(name: str, value: str) -> str | None:
 
 _INT_NAMES: Final = """
 background.threads group.coordinator.cached.buffer.max.bytes
-group.streams.assignment.interval.ms max.connection.creation.rate num.io.threads num.network.threads
+max.connection.creation.rate num.io.threads num.network.threads
 num.recovery.threads.per.data.dir num.replica.fetchers remote.fetch.max.wait.ms
 remote.log.manager.copier.thread.pool.size remote.log.manager.expiration.thread.pool.size
 remote.log.manager.follower.thread.pool.size remote.log.reader.threads share.coordinator.cached.buffer.max.bytes

@@ -32,6 +32,7 @@ from penstock.settings.quotas import QuotaSettings
 from penstock.settings.replication import ReplicationSettings
 from penstock.settings.sasl import (
     SASL_PROTOCOLS,
+    BearerLogin,
     Login,
     SaslSettings,
     check_listener,
@@ -108,26 +109,26 @@ class NodeSettings(
             logins[self.inter_broker_listener] = self.inter_broker_login
         found = {}
         for listener, login in logins.items():
-            if login is not None and not login.by_token:
+            if isinstance(login, Login) and not login.by_token:
                 found[listener] = f"User:{login.user}"
             elif self.protocol_map.get(listener) == "PLAINTEXT":
                 found[listener] = "User:ANONYMOUS"
         return found
 
     @property
-    def inter_broker_login(self) -> Login | None:
+    def inter_broker_login(self) -> Login | BearerLogin | None:
         """How this node logs in to brokers; None if it need not."""
         name = "sasl.mechanism.inter.broker.protocol"
         mechanism = self.sasl_mechanism_inter_broker_protocol
         return self._login(self.inter_broker_listener, name, mechanism)
 
     @property
-    def controller_login(self) -> Login | None:
+    def controller_login(self) -> Login | BearerLogin | None:
         """How this node logs in to controllers; None if it need not."""
         name = "sasl.mechanism.controller.protocol"
         return self._login(self.quorum_listener, name, self.sasl_mechanism_controller_protocol)
 
-    def _login(self, listener: str, name: str, mechanism: str) -> Login | None:
+    def _login(self, listener: str, name: str, mechanism: str) -> Login | BearerLogin | None:
         if self.protocol_map.get(listener) not in SASL_PROTOCOLS:
             return None
         return node_login(self.properties, listener, name, mechanism)
@@ -264,7 +265,7 @@ def _check_sasl(settings: NodeSettings) -> list[str]:
     return warnings
 
 
-def _check_login(settings: NodeSettings, login: Login | None, listener: str, name: str) -> None:
+def _check_login(settings: NodeSettings, login: Login | BearerLogin | None, listener: str, name: str) -> None:
     """The other nodes have the same settings, as far as this one can know."""
     if login is None or listener not in {endpoint.name for endpoint in settings.endpoints}:
         return

@@ -15,7 +15,9 @@ class QuorumSettings:
         REQUIRED, "The roles of this node: broker, controller, or both.", distinct("broker", "controller", empty=False)
     )
     node_id: int = integer(REQUIRED, "The id of this node, unique in the cluster.", at_least(0))
-    broker_rack: str | None = string(None, "The rack of this node. Replicas of a partition are spread over racks.")
+    broker_rack: str | None = string(
+        None, "The rack of this node. Replicas of a partition are spread over racks, then hosts."
+    )
     controller_quorum_voters: tuple[str, ...] = strings(
         (), "The static voters of the metadata quorum, as ID@HOST:PORT,...", distinct()
     )

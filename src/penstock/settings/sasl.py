@@ -139,6 +139,25 @@ class SaslSettings:
         "scope",
         "The claim of a token that lists its scope.",
     )
+    sasl_oauthbearer_token_endpoint_url: str | None = string(
+        None,
+        "Where this node gets the bearer tokens for its own logins to other nodes: the https URL of an issuer, which "
+        "it asks with its client id and secret, or the file URL of a file that contains a token.",
+    )
+    sasl_oauthbearer_client_credentials_client_id: str = string(
+        "",
+        "The client id of this node at the issuer of its bearer tokens; also clientId in the JAAS configuration.",
+    )
+    sasl_oauthbearer_client_credentials_client_secret: str | None = setting(
+        Type.PASSWORD,
+        None,
+        "The client secret of this node at the issuer of its bearer tokens; also clientSecret in the JAAS "
+        "configuration.",
+    )
+    sasl_oauthbearer_scope: str = string(
+        "",
+        "The scope that this node asks the issuer of its bearer tokens for; also scope in the JAAS configuration.",
+    )
     penstock_sasl_oauthbearer_allow_unsecured_tokens: bool = boolean(
         False,
         "Accepts tokens without a signature where no JWKS is configured, for tests of clients: anybody can make such a "
@@ -183,6 +202,22 @@ class Login(NamedTuple):
 
     def __repr__(self) -> str:
         return f"Login({self.mechanism}, {self.user!r}, password hidden)"
+
+
+class BearerLogin(NamedTuple):
+    """A node's own login to other nodes with bearer tokens. `url` names a file, or the issuer."""
+
+    url: str
+    client_id: str
+    client_secret: str
+    scope: str
+
+    @property
+    def mechanism(self) -> str:
+        return "OAUTHBEARER"
+
+    def __repr__(self) -> str:
+        return f"BearerLogin({self.url!r}, {self.client_id!r}, secret hidden)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,13 +278,13 @@ def _check_handler(name: str, handler: str | None, mechanism: str) -> None:
         raise refusal(f"{name} names a Java class, and there is no JVM: see {AUTHENTICATOR}")
 
 
-def node_login(properties: Mapping[str, str], listener: str, setting_name: str, mechanism: str) -> Login:
+def node_login(properties: Mapping[str, str], listener: str, setting_name: str, mechanism: str) -> Login | BearerLogin:
     """How this node logs in at the listener of another. `setting_name` names the mechanism, for messages."""
     if mechanism not in MECHANISMS:
-        raise refusal(f"{setting_name}={mechanism} is not available; it is one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512")
-    if mechanism == "OAUTHBEARER":
-        raise refusal(f"{setting_name}=OAUTHBEARER is not available for nodes: use PLAIN, SCRAM or TLS certificates")
+        raise refusal(f"{setting_name}={mechanism} is not available; it is one of {', '.join(MECHANISMS)}")
     sasl = listener_sasl(properties, listener)
+    if mechanism == "OAUTHBEARER":
+        return _bearer_login(sasl, setting_name)
     entry = sasl.jaas.get(mechanism)
     if entry is None or not entry.options.get("username") or "password" not in entry.options:
         raise refusal(
@@ -258,6 +293,26 @@ def node_login(properties: Mapping[str, str], listener: str, setting_name: str, 
         )
     by_token = entry.options.get("tokenauth", "").lower() == "true"
     return Login(mechanism, entry.options["username"], entry.options["password"], by_token)
+
+
+def _bearer_login(sasl: ListenerSasl, setting_name: str) -> BearerLogin:
+    settings = sasl.settings
+    url = settings.sasl_oauthbearer_token_endpoint_url or ""
+    if not url.startswith(("https://", "file:")):
+        raise refusal(
+            f"{setting_name}=OAUTHBEARER needs the node's own tokens: set sasl.oauthbearer.token.endpoint.url, an "
+            f"https or file URL{f', not {url!r}' if url else ''}"
+        )
+    options = sasl.jaas["OAUTHBEARER"].options if "OAUTHBEARER" in sasl.jaas else {}
+    client_id = settings.sasl_oauthbearer_client_credentials_client_id or options.get("clientId", "")
+    secret = settings.sasl_oauthbearer_client_credentials_client_secret or options.get("clientSecret", "")
+    if url.startswith("https:") and not (client_id and secret):
+        raise refusal(
+            f"{setting_name}=OAUTHBEARER needs the node's own login at {url}: set "
+            "sasl.oauthbearer.client.credentials.client.id and .client.secret, or clientId and clientSecret in "
+            f"{sasl.jaas_name('OAUTHBEARER')}"
+        )
+    return BearerLogin(url, client_id, secret, settings.sasl_oauthbearer_scope or options.get("scope", ""))
 
 
 def is_sasl_setting(name: str) -> bool:

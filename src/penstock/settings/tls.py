@@ -5,12 +5,14 @@ Each may be given for one listener only, as `listener.name.NAME.ssl...`; that va
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.settings.definition import (
     Scope,
+    Setting,
     Type,
     attribute_of,
     boolean,
@@ -135,8 +137,19 @@ _OF_LISTENER = re.compile(r"listener\.name\.[^.]+\.(ssl\..*)")
 
 def is_of_listener_tls(name: str) -> bool:
     """Whether this is a TLS setting of one listener."""
+    return general_tls_name(name) is not None
+
+
+def general_tls_name(name: str) -> str | None:
+    """The TLS setting without the prefix of a listener; None for other settings."""
     match = _OF_LISTENER.fullmatch(name)
-    return match is not None and match[1] in TLS_SETTINGS
+    return match[1] if match is not None and match[1] in TLS_SETTINGS else None
+
+
+def listener_tls_setting(name: str) -> Setting | None:
+    """The definition of a TLS setting of one listener; None for other settings."""
+    general = general_tls_name(name)
+    return None if general is None else dataclasses.replace(TLS_SETTINGS[general], name=name)
 
 
 def tls_of_listener(name: str, properties: Mapping[str, str], *, with_sasl: bool = False) -> TlsSettings:

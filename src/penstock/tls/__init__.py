@@ -69,6 +69,16 @@ def _refusals() -> Iterator[None]:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
 
+def check(contexts: TlsContexts, settings: TlsSettings, purpose: str, *, trusts_itself: bool) -> None:
+    """KafkaError(INVALID_REQUEST) if the contexts could not be renewed with these settings."""
+    from penstock.tls.stores import StoreError
+
+    try:
+        contexts.check(settings, trusts_itself=trusts_itself)
+    except (StoreError, ValueError) as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{purpose}: {error}") from None
+
+
 def renew(contexts: TlsContexts, settings: TlsSettings, purpose: str) -> None:
     """Use changed stores or settings for new connections; if they cannot be used, say so and keep the old ones."""
     from penstock.tls.stores import StoreError

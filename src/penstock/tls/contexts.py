@@ -8,6 +8,7 @@ renewed certificate must have the names of the old one (Kafka's rule, which `ssl
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
@@ -79,6 +80,16 @@ class TlsContexts:
         _check_names(self._pair, pair, settings)
         self._use(settings, pair, trusted)
         return True
+
+    def check(self, settings: TlsSettings, *, trusts_itself: bool) -> None:
+        """StoreError if `renew` could not use these settings. `trusts_itself`: the listener's certificate must be one
+        that the listener's own trust store accepts, because nodes connect to each other with these settings."""
+        pair, trusted = _key_pair(settings), _trusted(settings)
+        _check_names(self._pair, pair, settings)
+        PrincipalRules.parse(settings.ssl_principal_mapping_rules)
+        accepting, connecting = _accepting(settings, pair, trusted), _connecting(settings, pair, trusted)
+        if trusts_itself:
+            _check_trust(accepting, connecting)
 
     @property
     def own_principal(self) -> Principal:
@@ -176,6 +187,27 @@ def _load(context: ssl.SSLContext, pair: KeyPair) -> None:
         raise StoreError(f"OpenSSL does not accept the certificate: {error.reason or error}") from None
     finally:
         os.unlink(path)
+
+
+def _check_trust(accepting: ssl.SSLContext, connecting: ssl.SSLContext) -> None:
+    connecting.check_hostname = False
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [
+        connecting.wrap_bio(to_client, to_server),
+        accepting.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    try:
+        while ends:
+            for end in list(ends):
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    end.do_handshake()
+                    ends.remove(end)
+    except ssl.SSLError as error:
+        reason = getattr(error, "verify_message", None) or error.reason or error
+        raise StoreError(
+            f"nodes that use the new stores would not accept each other's certificates ({reason}): let them trust both "
+            "authorities first"
+        ) from None
 
 
 # -- what the settings name -----------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from penstock.security.sasl.bearer_tokens import (
     validate_signed,
     validate_unsecured,
 )
+from property_examples import examples
 
 pytest.importorskip("joserfc", reason="the extra penstock[security] is not installed")
 
@@ -174,7 +175,7 @@ def test_unsecured_tokens() -> None:
             validate_unsecured(token, Expectations(), NOW)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.one_of(st.text(max_size=200), st.binary(max_size=100).map(lambda data: base64.b64encode(data).decode())),
     st.data(),

@@ -236,13 +236,13 @@ def validate(token: str) -> BearerToken:
 
 
 def test_a_good_token() -> None:
-    outcome = OAuthBearerServer(validate).step(OAuthBearerClient("good.token.", {"traceId": "7"}).first())
+    outcome = OAuthBearerServer(validate).step(OAuthBearerClient(lambda: "good.token.", {"traceId": "7"}).first())
     assert isinstance(outcome, Verification)
     assert outcome.work() == Accepted(b"", ALICE, 9000)
 
 
 def test_a_refusal_has_to_be_acknowledged() -> None:
-    server, client = OAuthBearerServer(validate), OAuthBearerClient("bad")
+    server, client = OAuthBearerServer(validate), OAuthBearerClient(lambda: "bad")
     outcome = server.step(client.first())
     assert isinstance(outcome, Verification)
     challenge = outcome.work()

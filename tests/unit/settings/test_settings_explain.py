@@ -70,6 +70,16 @@ def test_a_groups_own_value_comes_first_then_every_layer_below() -> None:
         "share.session.timeout.ms": ("45000", "DEFAULT_CONFIG"),
         "errors.deadletterqueue.topic.name": ("", "DEFAULT_CONFIG"),
         "errors.deadletterqueue.copy.record.enable": ("false", "DEFAULT_CONFIG"),
+        "streams.acceptable.recovery.lag": ("10000", "DEFAULT_CONFIG"),
+        "streams.assignment.interval.ms": ("1000", "DEFAULT_CONFIG"),
+        "streams.assignor.name": ("sticky", "DEFAULT_CONFIG"),
+        "streams.heartbeat.interval.ms": ("5000", "DEFAULT_CONFIG"),
+        "streams.initial.rebalance.delay.ms": ("3000", "DEFAULT_CONFIG"),
+        "streams.num.standby.replicas": ("0", "DEFAULT_CONFIG"),
+        "streams.num.warmup.replicas": ("2", "DEFAULT_CONFIG"),
+        "streams.rack.aware.assignment.tags": ("", "DEFAULT_CONFIG"),
+        "streams.session.timeout.ms": ("45000", "DEFAULT_CONFIG"),
+        "streams.task.offset.interval.ms": ("60000", "DEFAULT_CONFIG"),
     }
 
 

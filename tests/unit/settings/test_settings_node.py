@@ -238,5 +238,6 @@ def test_kafkas_dynamic_settings_are_dynamic() -> None:
     assert others == {
         "group.consumer.assignment.interval.ms",
         "group.share.assignment.interval.ms",
+        "group.streams.assignment.interval.ms",
         "transaction.partition.verification.enable",
     }

@@ -8,7 +8,7 @@ from penstock.model.errors import ErrorCode, KafkaError
 from penstock.settings.explain import BrokerLayers, explain_broker
 from penstock.settings.jaas import PLAIN_MODULE, SCRAM_MODULE, parse_jaas
 from penstock.settings.node import NodeSettings
-from penstock.settings.sasl import Login, listener_sasl
+from penstock.settings.sasl import BearerLogin, Login, listener_sasl
 
 PLAIN = f'{PLAIN_MODULE} required username="node" password="nodes secret" user_alice="a\\"b" user_node="nodes secret";'
 SCRAM = f'{SCRAM_MODULE} required username="node" password="nodes secret";'
@@ -35,7 +35,7 @@ def refusal(properties: dict[str, str], **changes: str) -> str:
     with pytest.raises(KafkaError) as caught:
         NodeSettings.from_properties({**properties, **changes})
     assert caught.value.code is ErrorCode.INVALID_CONFIG
-    assert "secret" not in caught.value.message
+    assert "nodes secret" not in caught.value.message
     return caught.value.message
 
 
@@ -164,6 +164,44 @@ def test_a_login_that_other_nodes_would_refuse() -> None:
     assert "needs the node's own login" in refusal(
         without, **{"listener.name.controller.sasl.enabled.mechanisms": "SCRAM-SHA-256"}
     )
+
+
+BEARER = {
+    "sasl.mechanism.controller.protocol": "OAUTHBEARER",
+    "listener.name.controller.sasl.enabled.mechanisms": "OAUTHBEARER",
+    "sasl.oauthbearer.jwks.endpoint.url": "https://x/jwks",
+    "sasl.oauthbearer.expected.audience": "kafka",
+    "sasl.oauthbearer.expected.issuer": "x",
+}
+
+
+def test_nodes_log_in_with_bearer_tokens() -> None:
+    properties = {**IN_A_CLUSTER, **BEARER}
+    assert "needs the node's own tokens" in refusal(properties)
+    assert "an https or file URL, not 'http://x/token'" in refusal(
+        properties, **{"sasl.oauthbearer.token.endpoint.url": "http://x/token"}
+    )
+    properties["sasl.oauthbearer.token.endpoint.url"] = "https://x/token"
+    assert "needs the node's own login at https://x/token" in refusal(properties)
+    by_settings = {
+        "sasl.oauthbearer.client.credentials.client.id": "node",
+        "sasl.oauthbearer.client.credentials.client.secret": "secret",
+        "sasl.oauthbearer.scope": "kafka",
+    }
+    by_jaas = {
+        "listener.name.controller.oauthbearer.sasl.jaas.config": (
+            "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
+            'clientId="node" clientSecret="secret" scope="kafka";'
+        )
+    }
+    for changes in (by_settings, by_jaas):
+        login = NodeSettings.from_properties({**properties, **changes}).controller_login
+        assert login == BearerLogin("https://x/token", "node", "secret", "kafka")
+        assert "'secret'" not in repr(login)
+    properties["sasl.oauthbearer.token.endpoint.url"] = "file:///run/token"
+    settings = NodeSettings.from_properties(properties)
+    assert settings.controller_login == BearerLogin("file:///run/token", "", "", "")
+    assert "CONTROLLER" not in settings.own_principals  # only the token tells
 
 
 def test_unsecured_tokens_are_announced() -> None:

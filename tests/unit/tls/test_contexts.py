@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import ssl
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +175,31 @@ def test_a_renewed_certificate_keeps_its_names(tmp_path: Path) -> None:
         contexts.renew()
     assert not contexts.renew()
     shake(contexts.accepting, client())
+
+
+def test_stores_are_checked_before_they_are_used(tmp_path: Path) -> None:
+    given = settings(tmp_path, node())
+    contexts = TlsContexts(given)
+    foreign = node(authority=OTHER_CA)
+    inline = replace(
+        given,
+        ssl_keystore_location="",
+        ssl_keystore_key=foreign.key,
+        ssl_keystore_certificate_chain=foreign.certificate,
+    )
+    contexts.check(given, trusts_itself=True)
+    contexts.check(inline, trusts_itself=False)
+    with pytest.raises(StoreError, match=r"would not accept each other's certificates .*let them trust both"):
+        contexts.check(inline, trusts_itself=True)
+    both = replace(
+        inline, ssl_truststore_location="", ssl_truststore_certificates=CA.certificate + OTHER_CA.certificate
+    )
+    contexts.check(both, trusts_itself=True)
+    contexts.check(replace(both, ssl_client_auth="required"), trusts_itself=True)
+    with pytest.raises(StoreError, match="of CN=node-2"):
+        contexts.check(settings(tmp_path, node("node-2")), trusts_itself=False)
+    _, connected = shake(contexts.accepting, client())
+    assert certificate_name(connected) == "node-1"
 
 
 def test_a_listener_without_a_certificate(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from penstock.security.sasl.bearer_tokens import InvalidToken, VerificationKey, parse_key_set
 
@@ -94,15 +94,23 @@ def read_url(url: str) -> bytes:
             data = file.read(DOCUMENT_BYTES_MAX + 1)
     else:
         # The default handlers would follow a redirection to another scheme.
-        opener = urllib.request.build_opener(_NoRedirection)
-        with opener.open(url, timeout=TIMEOUT_S) as response:
+        with opened(urllib.request.build_opener(NoRedirection), url) as response:
             data = response.read(DOCUMENT_BYTES_MAX + 1)
     if len(data) > DOCUMENT_BYTES_MAX:
         raise ValueError(f"the document is larger than {DOCUMENT_BYTES_MAX} bytes")
     return data
 
 
-class _NoRedirection(urllib.request.HTTPRedirectHandler):
+def opened(opener: urllib.request.OpenerDirector, what: str | urllib.request.Request) -> Any:
+    """The response, for the caller to close; HTTPError, which is closed already, if the status is an error."""
+    try:
+        return opener.open(what, timeout=TIMEOUT_S)
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise
+
+
+class NoRedirection(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_: object) -> None:
         return None
 

@@ -57,6 +57,6 @@ def _attempt(work: Work) -> Verdict:
     except AuthenticationFailed as failure:
         return failure
     except Exception as error:  # noqa: BLE001
-        # A defect, or a plug-in that failed. Nobody gets in because of it, and the message may contain secrets.
+        # A defect, or a plug-in that failed. No client gets in because of it, and the message may contain secrets.
         logger.error("a credential could not be checked: %s", type(error).__name__)
         return AuthenticationFailed(f"the credential could not be checked: {type(error).__name__}")

@@ -283,7 +283,7 @@ def _response(header: RequestHeader, response: Message) -> bytes:
 def _error_response(header: RequestHeader, error: ErrorCode) -> bytes:
     """The response of any API with an error; empty if this version of it has no place for one.
 
-    The request itself is not decoded: nobody is authenticated yet.
+    The request itself is not decoded: the client is not authenticated yet.
     """
     response_type: Any = API[header.api_key].response
     if "error_code" not in getattr(response_type, "__slots__", ()):

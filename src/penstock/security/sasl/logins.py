@@ -63,12 +63,12 @@ class OAuthBearerLogin:
     mechanism = "OAUTHBEARER"
 
     def __init__(self, token: Callable[[], str], extensions: Mapping[str, str] | None = None) -> None:
-        """`token` returns a token that is still valid; it is called for each connection."""
+        """`token` returns a token that is still valid; it is called for each connection, in a thread: it may wait."""
         self._token = token
         self._extensions = extensions
 
     def begin(self) -> ClientExchange:
-        return OAuthBearerClient(self._token(), self._extensions)
+        return OAuthBearerClient(self._token, self._extensions)
 
 
 AnyLogin = PlainLogin | ScramLogin | OAuthBearerLogin

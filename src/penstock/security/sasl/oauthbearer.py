@@ -75,12 +75,13 @@ class OAuthBearerServer:
 
 
 class OAuthBearerClient:
-    def __init__(self, token: str, extensions: Mapping[str, str] | None = None) -> None:
-        pairs = "".join(f"\x01{name}={value}" for name, value in (extensions or {}).items())
-        self._first = f"n,,\x01auth=Bearer {token}{pairs}\x01\x01".encode()
+    def __init__(self, token: Callable[[], str], extensions: Mapping[str, str] | None = None) -> None:
+        self._token = token
+        self._extensions = extensions or {}
 
     def first(self) -> bytes:
-        return self._first
+        pairs = "".join(f"\x01{name}={value}" for name, value in self._extensions.items())
+        return f"n,,\x01auth=Bearer {self._token()}{pairs}\x01\x01".encode()
 
     def step(self, token: bytes) -> bytes | None:
         """An empty token is the server's agreement; anything else is its refusal, which has to be acknowledged."""
