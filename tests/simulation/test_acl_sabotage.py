@@ -17,7 +17,7 @@ from penstock.simulator.story import quietly
 from simulation.sabotage import assert_caught
 
 Patch = pytest.MonkeyPatch
-SEEDS = range(10)
+SEEDS = range(20)
 
 
 def decisions_outlive_their_acls(patch: Patch) -> None:

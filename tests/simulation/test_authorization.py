@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
+from acl_table import codes
 from penstock.metadata.image import ResourceType
 from penstock.model.errors import ErrorCode
 from penstock.protocol.declaration import Message
@@ -79,19 +79,6 @@ class Strict:
 
     def authorize_any(self, principal: Principal, host: str, operation: Operation, kind: ResourceKind) -> bool:
         return not any(each == operation and resource.kind is kind for each, resource in self.forbidden)
-
-
-def codes(message: Any) -> set[int]:
-    """Every error code in a response."""
-    found = set()
-    for name in message.__schema__.names:
-        value = getattr(message, name)
-        if name.endswith("error_code"):
-            found.add(value)
-        for each in value if isinstance(value, list) else [value]:
-            if isinstance(each, Message):
-                found |= codes(each)
-    return found - {0}
 
 
 @dataclass

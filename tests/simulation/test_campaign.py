@@ -23,6 +23,7 @@ SLICES = {
     "metadata": (3, 2),
     "alarms": (2, 2),
     "acls": (2, 2),
+    "secured": (2, 1),
     "suspends": (2, 1),
     "cluster": (3, 2),
     "coordinators": (2, 2),

@@ -219,7 +219,7 @@ VARIANTS = [
     Variant(take_all_for_committed, "NeverAboveHighWatermark", Circumstances(racks=True), ("separate",)),
     Variant(skip_a_batch, "ReadersFindAll", Circumstances(racks=True), ("separate",)),
     Variant(
-        acknowledge_before_it_is_stored, "DeletedStays", Circumstances(deletes=True), ("kill", "lose_power"), first=92
+        acknowledge_before_it_is_stored, "DeletedStays", Circumstances(deletes=True), ("kill", "lose_power"), first=145
     ),
     Variant(forget_the_beginning, "LogStartStays", Circumstances(deletes=True), ("kill", "stop")),
     Variant(delete_what_is_not_committed, "OnlyCommittedGoes", Circumstances(deletes=True), ("slow_network",), 2),

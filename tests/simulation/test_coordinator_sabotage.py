@@ -155,6 +155,11 @@ def leave_joins_parked(patch: Patch) -> None:
 # -- groups ---------------------------------------------------------------------------------------------------------
 
 
+def answer_while_out_of_touch(patch: Patch) -> None:
+    """A coordinator goes by what it knows, although another may have taken over."""
+    patch.setattr(CoordinatorPartition, "may_be_replaced", False)
+
+
 def let_anybody_commit(patch: Patch) -> None:
     patch.setattr(OffsetCommits, "_check", lambda self, group_id, member, now_ms: None)
 
@@ -304,11 +309,6 @@ def time_out_early(patch: Patch) -> None:
     patch.setattr(Transaction, "overdue_ms", property(overdue_ms))
 
 
-def fence_while_out_of_touch(patch: Patch) -> None:
-    """A coordinator goes by what it knows, although another may have taken over."""
-    patch.setattr(TransactionShard, "_error", lambda self, code, old_client=False: code)
-
-
 def decide_before_it_is_written(patch: Patch) -> None:
     """Markers leave before the record that decides is committed."""
     original = MarkerOutbox.prepared
@@ -359,7 +359,7 @@ def abort_what_should_be_kept(patch: Patch) -> None:
 
 
 def keep_for_the_former_producer_too(patch: Patch) -> None:
-    """Who comes back is given what he had, so that nobody is fenced."""
+    """A member that comes back gets what it had, so that no member is fenced."""
     original = initializing._keep
 
     def keep(current: Transaction, *others: Any) -> Any:
@@ -381,6 +381,27 @@ class CutOffCoordinator(CoordinatorStory):
             if self.coordinator_watch.epoch_at(Place(GROUP, self.committer.group), machine.name) is not None:
                 self.faults.isolate(machine)
         await asyncio.sleep(6.0)
+
+
+class ReplacedCoordinator(CoordinatorStory):
+    """It does not reach the controllers; the only group is one that commits."""
+
+    def everybody(self) -> list[Any]:
+        return [self.committer, self.offset_reader]
+
+    async def misfortune(self) -> None:
+        await self.everybody_back()
+        place = Place(GROUP, self.committer.group)
+        old = next(each for each in self.world.brokers if self.coordinator_watch.epoch_at(place, each.name) is not None)
+        self.world.loop.network.partition([old.name], [each.name for each in self.world.controllers])
+        await asyncio.sleep(12.0)
+        self.world.loop.network.heal()
+
+    async def groups_settle(self) -> None:
+        """There are no members."""
+
+    async def check_transactions(self) -> None:
+        """There are none."""
 
 
 class CutOffTransactions(CoordinatorStory):
@@ -549,15 +570,16 @@ VARIANTS = [
     Variant(pass_over_markers_when_loading, "SameLogSameState", only("kill"), first=4),
     Variant(pass_over_tombstones_when_loading, "SameLogSameState", only("kill"), first=2),
     Variant(keep_shards_between_epochs, "SameLogSameState", only("isolate", "elect"), first=2),
-    Variant(keep_shards_that_are_ahead, "SameLogSameState", partial(FailingAppends, rounds=3)),
+    Variant(keep_shards_that_are_ahead, "SameLogSameState", partial(FailingAppends, rounds=3), first=1),
     Variant(forget_whom_to_answer, "EveryoneIsAnswered", partial(CutOffCoordinator, rounds=1)),
     Variant(leave_joins_parked, "EveryoneIsAnswered", partial(ParkedJoins, rounds=1)),
+    Variant(answer_while_out_of_touch, "OffsetsAreCurrent", partial(ReplacedCoordinator, rounds=2), first=3),
     Variant(let_anybody_commit, "CommittedOffsetsStay", HungMember),
-    Variant(give_what_others_have, "OneOwner", only("jump")),
-    Variant(stay_in_one_generation, "OneOwner", only("jump"), first=2),
+    Variant(give_what_others_have, "OneOwner", only("jump"), first=1),
+    Variant(stay_in_one_generation, "OneOwner", only("jump"), first=4),
     Variant(keep_the_dead, "GroupsSettle", VanishedMember),
     Variant(forget_sessions_when_loading, "GroupsSettle", VanishedMember),
-    Variant(end_sessions_early, "MembersStay", only("jump")),
+    Variant(end_sessions_early, "MembersStay", only("jump"), first=2),
     Variant(delete_groups_without_their_offsets, "DeletedStays", only("jump")),
     Variant(show_offsets_before_the_marker, "OffsetsWithTransaction", only("jump")),
     Variant(commit_no_offsets, "NoHangingTransaction", only("jump")),
@@ -565,20 +587,19 @@ VARIANTS = [
     Variant(abort_what_was_committed, "AllOrNothing", only("jump")),
     Variant(commit_what_was_aborted, "NoAbortedRecord", only("jump")),
     Variant(write_aborts_down_behind_their_markers, "NoAbortedRecord", only("refuse_aborts")),
-    Variant(write_aborts_down_behind_their_markers, "StateMatchesLog", partial(FullByBlocks, rounds=1), first=4),
+    Variant(write_aborts_down_behind_their_markers, "StateMatchesLog", partial(FullByBlocks, rounds=1), first=5),
     Variant(write_aborts_down_behind_their_markers, "StateMatchesLog", partial(AbortsRefusedByFollowers, rounds=1)),
-    Variant(verify_everything, "FencedProducer", only("jump"), first=2),
-    Variant(verify_no_rewritten_batch, "NoAbortedRecord", only("slow_disk", rounds=4), first=16),
-    Variant(look_at_no_epochs, "FencedProducer", only("jump")),
-    Variant(keep_the_epoch, "FencedProducer", only("jump")),
+    Variant(verify_everything, "FencedProducer", only("jump"), first=9),
+    Variant(verify_no_rewritten_batch, "NoAbortedRecord", only("slow_disk", rounds=4), first=19),
+    Variant(look_at_no_epochs, "FencedProducer", only("jump"), first=1),
+    Variant(keep_the_epoch, "FencedProducer", only("jump"), first=1),
     Variant(never_time_out, "NoHangingTransaction", only("jump"), first=1),
     Variant(time_out_early, "FreshTransactionsLive", only("slow_disk")),
-    Variant(fence_while_out_of_touch, "FreshTransactionsLive", partial(CutOffTransactions, rounds=3), first=11),
     Variant(take_repeated_batches_for_new, "ExactlyOnce", only("separate"), first=3),
     Variant(decide_before_it_is_written, "DecidedFirst", only("jump")),
-    Variant(end_prepared_transactions_by_time, "PreparedStays", only("jump")),
-    Variant(abort_what_should_be_kept, "PreparedStays", only("jump")),
-    Variant(keep_for_the_former_producer_too, "FencedProducer", only("jump"), first=10),
+    Variant(end_prepared_transactions_by_time, "PreparedStays", only("jump"), first=1),
+    Variant(abort_what_should_be_kept, "PreparedStays", only("jump"), first=1),
+    Variant(keep_for_the_former_producer_too, "FencedProducer", only("jump"), first=11),
 ]
 
 
@@ -586,6 +607,7 @@ STORIES: list[Callable[[SimulatedLoop, int], CoordinatorStory]] = [
     VanishedMember,
     HungMember,
     partial(CutOffCoordinator, rounds=1),
+    partial(ReplacedCoordinator, rounds=2),
     partial(CutOffTransactions, rounds=3),
     partial(ParkedJoins, rounds=1),
     partial(FailingAppends, rounds=3),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from narrowing import present
 from penstock.model.errors import ErrorCode
 from penstock.protocol.codec import decode
 from penstock.protocol.frames import encode_request
@@ -90,7 +91,7 @@ def tell(story: Callable[[SimulatedLoop], Coroutine[Any, Any, None]], seed: int)
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-@pytest.mark.parametrize("seed", [0, 1, 2])  # in some others it leaves before anybody writes to it again
+@pytest.mark.parametrize("seed", [1, 2, 3])  # in some others it leaves before anybody writes to it again
 def test_producers_see_no_error_and_hear_of_the_successor(seed: int, acks: int) -> None:
     async def story(loop: SimulatedLoop) -> None:
         world, leaving = await cluster(loop, seed, replicas=3)
@@ -141,7 +142,7 @@ def test_a_partition_that_nobody_else_has_is_served_to_the_end() -> None:
             answer.error_code == ErrorCode.NONE and not answer.current_leader for answer in producer.answers[:-1]
         )
 
-    tell(story, 2)  # in others it may leave before anybody writes to it again
+    tell(story, 0)  # in others it may leave before anybody writes to it again
 
 
 def test_without_a_controller_it_is_served_as_before_after_a_while() -> None:
@@ -200,6 +201,8 @@ def test_what_is_acknowledged_of_a_producer_without_idempotence_is_in_order(seed
                     acknowledged.append(value)
         await stopping
         assert b"first" in acknowledged
+        replica = present(world.machines["broker-2"].replicas.get(TOPIC, 0))
+        await world.until(lambda: replica.high_watermark == replica.log.log_end_offset, "all is committed")
         async with world.client("broker-2") as client:
             values = [record.value for record in await client.read_all(TOPIC)]
         assert [value for value in values if value in acknowledged] == acknowledged

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
+from narrowing import present
 from penstock.broker.coordinators.coordinator import RESIGNED_S
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages import offset_commit, offset_fetch
+from penstock.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from penstock.protocol.messages.api_versions import ApiVersionsRequest
 from penstock.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from penstock.protocol.messages.elect_leaders import ElectLeadersRequest
 from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
-from penstock.simulator.client import Client
+from penstock.protocol.messages.init_producer_id import InitProducerIdRequest
+from penstock.simulator.client import Client, Lost
 from penstock.simulator.stories.cluster_world import ClusterWorld, Machine
 from penstock.simulator.story import quietly
 from penstock.simulator.twins.loop import SimulatedLoop, simulate
 from simulation.patience import patiently
 
 TOPIC, GROUP, OFFSETS = "t", "g", "__consumer_offsets"
+TRANSACTION, TRANSACTIONS = "x", "__transaction_state"
 
 
 def tell(story: Callable[[SimulatedLoop], Coroutine[Any, Any, None]], seed: int = 1) -> None:
@@ -31,7 +36,7 @@ def tell(story: Callable[[SimulatedLoop], Coroutine[Any, Any, None]], seed: int 
 
 async def cluster(loop: SimulatedLoop) -> ClusterWorld:
     """Three brokers and a topic of one partition."""
-    properties = {"offsets.topic.num.partitions": "1"}
+    properties = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
     world = ClusterWorld(loop, 1, controllers=1, brokers=3, properties=properties)
     await world.start_all()
     topic = CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=3)
@@ -48,6 +53,13 @@ async def leader(world: ClusterWorld, topic: str) -> Machine:
     return world.machines[f"broker-{partition.leader}"]
 
 
+async def commit_offset(client: Client, offset: int) -> None:
+    committed = offset_commit.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+    topic = offset_commit.OffsetCommitRequestTopic(name=TOPIC, partitions=[committed])
+    request = offset_commit.OffsetCommitRequest(group_id=GROUP, topics=[topic])
+    await patiently(client, request, 8, lambda answer: answer.topics[0].partitions[0].error_code)
+
+
 async def moved(world: ClusterWorld) -> tuple[Machine, Machine]:
     """A group's offset is committed, and then its coordinator is another: that of before, and that of now."""
     async with world.client("broker-1") as client:
@@ -55,10 +67,7 @@ async def moved(world: ClusterWorld) -> tuple[Machine, Machine]:
         await patiently(client, found, 4)
     preferred = await leader(world, OFFSETS)
     async with world.client(preferred.name) as client:
-        committed = offset_commit.OffsetCommitRequestPartition(partition_index=0, committed_offset=7)
-        topic = offset_commit.OffsetCommitRequestTopic(name=TOPIC, partitions=[committed])
-        request = offset_commit.OffsetCommitRequest(group_id=GROUP, topics=[topic])
-        await patiently(client, request, 8, lambda answer: answer.topics[0].partitions[0].error_code)
+        await commit_offset(client, 7)
     await preferred.stop()
     before = await leader(world, OFFSETS)
     preferred.start()
@@ -110,22 +119,85 @@ def test_only_librdkafka_is_put_off_when_the_coordinator_has_moved(
     tell(story)
 
 
-def test_a_coordinator_that_may_be_replaced_tells_no_offsets() -> None:
-    """Nor for long: if nobody answers it, there may be nobody, and brokers go on without controllers."""
+async def replaced(world: ClusterWorld, old: Machine, topic: str) -> Machine:
+    """Cut a coordinator off from the controllers, but not from its clients; returns the next coordinator."""
+
+    def successor() -> Machine | None:
+        partition = world.controllers[0].image.topics.partition(topic, 0)
+        assert partition is not None
+        leader = world.machines.get(f"broker-{partition.leader}")
+        return leader if leader is not old else None
+
+    world.loop.network.partition([old.name], [each.name for each in world.controllers])
+    await world.until(successor, "another coordinator")
+    return present(successor())
+
+
+def test_a_replaced_coordinator_returns_no_old_offsets() -> None:
+    async def story(loop: SimulatedLoop) -> None:
+        world = await cluster(loop)
+        _, old = await moved(world)
+        new = await replaced(world, old, OFFSETS)
+        async with world.client(new.name, patience=60) as client:
+            await commit_offset(client, 9)
+        for _ in range(20):
+            with contextlib.suppress(Lost):  # a leader without followers sends its clients away
+                async with world.client(old.name, patience=60) as client:
+                    assert await ask_offset(client) != (ErrorCode.NONE, 7)
+            await asyncio.sleep(1)
+        world.loop.network.heal()
+        await world.settled()
+        async with world.client(old.name, patience=60) as client:
+            assert (await ask_offset(client))[0] == ErrorCode.NOT_COORDINATOR
+
+    tell(story)
+
+
+def test_a_replaced_coordinator_fences_no_producer() -> None:
+    """The producer has a newer epoch than the one it knows."""
 
     async def story(loop: SimulatedLoop) -> None:
         world = await cluster(loop)
-        _, now = await moved(world)
-        controllers = [each.name for each in world.controllers]
-        async with world.client(now.name, patience=60) as client:
+        async with world.client("broker-1") as client:
+            await patiently(client, FindCoordinatorRequest(key_type=1, coordinator_keys=[TRANSACTION]), 4)
+        old = await leader(world, TRANSACTIONS)
+        async with world.client(old.name) as client:
+            begin = InitProducerIdRequest(transactional_id=TRANSACTION, transaction_timeout_ms=60_000)
+            before = await patiently(client, begin, 4, lambda answer: answer.error_code)
+        new = await replaced(world, old, TRANSACTIONS)
+        async with world.client(new.name, patience=60) as client:
+            now = await patiently(client, begin, 4, lambda answer: answer.error_code)
+        assert (now.producer_id, now.producer_epoch) == (before.producer_id, before.producer_epoch + 1)
+        topics = [AddPartitionsToTxnTopic(name=TOPIC, partitions=[0])]
+        add = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=TRANSACTION,
+            v3_and_below_producer_id=now.producer_id,
+            v3_and_below_producer_epoch=now.producer_epoch,
+            v3_and_below_topics=topics,
+        )
+        for _ in range(20):
+            with contextlib.suppress(Lost):
+                async with world.client(old.name, patience=60) as client:
+                    (topic,) = (await client.ask(add, 3)).results_by_topic_v3_and_below
+                    codes = {partition.partition_error_code for partition in topic.results_by_partition}
+                    assert codes <= {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
+            await asyncio.sleep(1)
+
+    tell(story)
+
+
+def test_offsets_are_returned_while_there_is_no_controller() -> None:
+    """The followers confirm that the coordinator has not been replaced."""
+
+    async def story(loop: SimulatedLoop) -> None:
+        world = await cluster(loop)
+        _, coordinator = await moved(world)
+        assert coordinator.node is not None
+        session_s = coordinator.node.settings.now.broker_session_timeout_ms / 1000
+        async with world.client(coordinator.name, patience=60) as client:
+            for controller in world.controllers:
+                controller.crash()
+            await asyncio.sleep(3 * session_s)
             assert await ask_offset(client) == (ErrorCode.NONE, 7)
-            world.loop.network.partition([now.name], controllers)
-            assert now.node is not None
-            session_s = now.node.settings.now.broker_session_timeout_ms / 1000
-            await asyncio.sleep(session_s + 0.1)
-            assert await ask_offset(client) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, None)
-            await asyncio.sleep(session_s)
-            code, _ = await ask_offset(client)
-            assert code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     tell(story)

@@ -201,7 +201,7 @@ class Variant(NamedTuple):
 
 VARIANTS = [
     Variant(vote_without_sync, "VotePersistedBeforeAnswered"),
-    Variant(vote_twice, "OneLeaderPerEpoch", first=30),
+    Variant(vote_twice, "OneLeaderPerEpoch", first=89),
     Variant(lead_on_after_restart, "OneLeaderPerEpoch"),
     Variant(vote_for_any_log, "CommittedSurvives"),
     Variant(no_pre_vote, "CandidatesAskFirst"),

@@ -104,7 +104,6 @@ def test_a_broker_that_was_asleep_is_not_sure_to_be_alive() -> None:
         await world.until(lambda: lifecycle.is_surely_alive, "it was heard of")
         broker.clock.suspend(3_600_000)
         assert not lifecycle.is_surely_alive
-        assert lifecycle.may_be_replaced
         await world.until(lambda: lifecycle.is_surely_alive, "it was heard of again")
 
     quietly()

@@ -36,7 +36,6 @@ from penstock.broker.net.endpoints import Endpoints
 from penstock.broker.net.listeners import Listeners
 from penstock.broker.net.peers import Peers
 from penstock.broker.net.server import ConnectionLimits
-from penstock.broker.net.throttling import Throttling
 from penstock.broker.partitions.fetch_sessions import FetchSessions
 from penstock.broker.partitions.flusher import Flusher
 from penstock.broker.partitions.follower_fetch import FollowerFetches
@@ -85,7 +84,6 @@ class BrokerRole:
         wakeups: Wakeups,
         counters: Counters,
         authorizer: Authorizer,
-        throttling: Throttling,
         fail: Callable[[str], None],
     ) -> None:
         """`heartbeats`: a channel to the controller that carries only heartbeats."""
@@ -98,7 +96,7 @@ class BrokerRole:
         self._controller = controller
         self._wakeups = wakeups
         self._counters = counters
-        self._throttling = throttling
+        self._throttling = listeners.throttling
         self._fail = fail
         self._brokers = Brokers(quorum, peers, settings.static.inter_broker_listener)
         self._endpoints = Endpoints(settings.static)
@@ -116,7 +114,7 @@ class BrokerRole:
         self.replication = self._new_replication(flusher, listeners.hang_up)
         self.storage = self._new_storage(identity, flusher, cleaner)
         self.lifecycle = self._new_lifecycle(identity.cluster_id, incarnation_id, heartbeats)
-        hints = LeaderHints(quorum, self._endpoints, self.storage.is_offline)
+        hints = self._new_hints()
         producer_ids = ProducerIds(registration, controller)
         self._topic_creation = TopicCreation(controller, quorum)
         self.coordinators = self._new_coordinators(hints, producer_ids)
@@ -125,15 +123,15 @@ class BrokerRole:
         self.handover = self._new_handover(hints, listeners.limits)
         self.for_produce = self._new_produce_services(hints)
         followers = self._new_follower_fetches(hints)
-        self.router = self._new_router(authorizer, throttling, followers)
+        self.router = self._new_router(authorizer, followers)
         self._serve_records(hints, followers)
         self._serve_coordinators(producer_ids)
         self.telemetry = self._serve_telemetry()
-        self._serve_cluster(identity)
+        self._serve_cluster(identity, listeners)
 
     # -- the parts --------------------------------------------------------------------------------------------------
 
-    def _new_router(self, authorizer: Authorizer, throttling: Throttling, followers: FollowerFetches) -> BrokerRouter:
+    def _new_router(self, authorizer: Authorizer, followers: FollowerFetches) -> BrokerRouter:
         plain_produce = PlainProduce(self.for_produce, authorizer)
         return BrokerRouter(
             self._environment.loop,
@@ -143,7 +141,7 @@ class BrokerRole:
             handle_run=ProduceRun(plain_produce, self._environment.clock).handle,
             plain_fetch=PlainFetch(self.replicas, self._settings, authorizer),
             plain_follower_fetch=PlainFollowerFetch(followers, authorizer),
-            throttling=throttling,
+            throttling=self._throttling,
         )
 
     def _new_produce_services(self, hints: LeaderHints) -> services.ProduceServices:
@@ -156,7 +154,14 @@ class BrokerRole:
             handover=self.handover,
             verification=self.coordinators.verification,
             schemas=SchemaValidation(self._settings.static),
-            lifecycle=self.lifecycle,
+        )
+
+    def _new_hints(self) -> LeaderHints:
+        return LeaderHints(
+            self._quorum,
+            self._endpoints,
+            is_offline=self.storage.is_offline,
+            is_surely_alive=lambda: self.lifecycle.is_surely_alive,
         )
 
     def _new_follower_fetches(self, hints: LeaderHints) -> FollowerFetches:
@@ -327,7 +332,6 @@ class BrokerRole:
             hints=hints,
             sessions=self._fetch_sessions,
             followers=followers,
-            lifecycle=self.lifecycle,
         )
         for_logs = services.LogServices(
             loop=environment.loop,
@@ -354,7 +358,10 @@ class BrokerRole:
 
     def _serve_coordinators(self, producer_ids: ProducerIds) -> None:
         for_groups = services.GroupServices(
-            metadata=self._quorum, coordinators=self.coordinators, lifecycle=self.lifecycle
+            metadata=self._quorum,
+            coordinators=self.coordinators,
+            lifecycle=self.lifecycle,
+            topic_creation=self._topic_creation,
         )
         for_transactions = services.TransactionServices(
             clock=self._environment.clock,
@@ -369,7 +376,7 @@ class BrokerRole:
             # Two-phase commit with other systems is opt-in; without it, the versions that offer it are not served.
             self.router.serve_below(ApiKey.INIT_PRODUCER_ID, init_producer_id.TWO_PHASE_COMMIT_SINCE)
 
-    def _serve_cluster(self, identity: NodeIdentity) -> None:
+    def _serve_cluster(self, identity: NodeIdentity, listeners: Listeners) -> None:
         for_clients = services.ClusterServices(
             cluster_id=identity.cluster_id,
             settings=self._settings,
@@ -384,10 +391,10 @@ class BrokerRole:
             settings=self._settings,
             quorum=self._quorum,
             forwarding=Forwarding(self._quorum, self._controller, self._settings),
-            throttling=self._throttling,
             routes=self.router.routes,
             address=(identity.cluster_id, identity.node_id),
             telemetry=self.telemetry,
+            listeners=listeners,
         )
         self.router.serve(apis.CLUSTER_APIS, for_clients)
         self.router.serve(apis.ADMIN_APIS, for_admin)

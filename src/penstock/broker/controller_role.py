@@ -18,7 +18,6 @@ from penstock.broker.metadata.registration import Registration
 from penstock.broker.net.listeners import Listeners
 from penstock.broker.net.peers import Peers
 from penstock.broker.net.router import Router
-from penstock.broker.net.throttling import Throttling
 from penstock.io.clock import Clock
 from penstock.model.ids import Uuid
 from penstock.security.authorizer import Authorizer
@@ -42,7 +41,6 @@ class ControllerRole:
         router: Router,
         listeners: Listeners,
         clock: Clock,
-        throttling: Throttling,
     ) -> None:
         """`registration`: of the broker in this process. `router`: of the controller listeners; it has no APIs yet."""
         self._is_alone = settings.static.is_alone
@@ -64,30 +62,26 @@ class ControllerRole:
             controller=controller,
         )
         forwarding = Forwarding(quorum, controller, settings)
-        router.serve(
-            ADMIN_APIS,
-            AdminServices(
-                clock=clock,
-                settings=settings,
-                quorum=quorum,
-                forwarding=forwarding,
-                throttling=throttling,
-                routes=router.routes,
-                address=None,
-                telemetry=None,
-            ),
+        for_admin = AdminServices(
+            clock=clock,
+            settings=settings,
+            quorum=quorum,
+            forwarding=forwarding,
+            routes=router.routes,
+            address=None,
+            telemetry=None,
+            listeners=listeners,
         )
-        router.serve(
-            CONTROLLER_APIS,
-            ControllerServices(
-                cluster_id=cluster_id,
-                authorizer=authorizer,
-                quorum=quorum,
-                upkeep=self._upkeep,
-                forwarding=forwarding,
-                routes=router.routes,
-            ),
+        for_nodes = ControllerServices(
+            cluster_id=cluster_id,
+            authorizer=authorizer,
+            quorum=quorum,
+            upkeep=self._upkeep,
+            forwarding=forwarding,
+            routes=router.routes,
         )
+        router.serve(ADMIN_APIS, for_admin)
+        router.serve(CONTROLLER_APIS, for_nodes)
         for listener in listeners.of_controllers:
             listener.on_closed = self._upkeep.connection_closed
 

@@ -97,7 +97,7 @@ async def _serve(settings: NodeSettings, files: FileSystem, unusable_directories
         processes=RealProcesses(),
         neighbours=RealNeighbours(),
     )
-    node = Node(settings, environment, unusable_directories=unusable_directories)
+    node = Node(settings, environment)
     asked_to_stop: asyncio.Future[None] = loop.create_future()
 
     def stop() -> None:
@@ -106,7 +106,7 @@ async def _serve(settings: NodeSettings, files: FileSystem, unusable_directories
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
-    starting = loop.create_task(node.start())
+    starting = loop.create_task(node.start(unusable_directories))
     ends: list[asyncio.Future[None] | asyncio.Future[str]] = [asked_to_stop, node.failure]
     await asyncio.wait([starting, *ends], return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():

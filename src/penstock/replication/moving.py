@@ -13,7 +13,7 @@ Laws of the move (`Move`):
 
 - A log is promoted only after the controller has acknowledged the new directory (KIP-858). So the directory in the
   metadata may be ahead of the replica for a moment; `cancel` then reports a failure of the old directory.
-- A move that ends without a promotion, after the controller was told the new directory, reports the old one again.
+- A move that ends without a promotion, after the new directory was reported, reports the old one again.
 
 Pure: positions and events come in, steps and actions come out.
 """

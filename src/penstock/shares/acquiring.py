@@ -4,7 +4,7 @@ Records that were released come first, then new ones. Batches that were acquired
 can acknowledge them together: the limit of records is exceeded by the rest of a batch, unless the client insists on it
 (record-limit mode).
 
-A batch that nobody could process is dangerous for the members that get it. From half of the delivery limit on it is
+A batch that no member could process is dangerous for the members that get it. From half of the delivery limit on it is
 delivered alone, in parts that halve with each attempt; the last attempt is for a single record. The record that is at
 fault is then archived without its neighbours.
 """

@@ -7,7 +7,7 @@ Laws:
   fails (`failed`), its records are acquired as before.
 - A record that was accepted, rejected or archived is final. The start offset (SPSO) is the first record that is not.
 - A lock that ends, and a session that ends, release records; at the delivery limit a release archives instead. The end
-  of a lock takes effect at once, and is told to the coordinator until it knows. The start offset does not pass the
+  of a lock takes effect at once, and is sent to the coordinator until it confirms. The start offset does not pass the
   record before.
 
 The caller reads the log from `next_fetch_offset` on and passes what it found to `acquire`. It persists each `Write`, in
@@ -241,7 +241,7 @@ class SharePartition:
         """The write could not be persisted. Returns another one that is due now.
 
         Records that were acknowledged are acquired as before, or released if their lock has ended. What holds anyway
-        is told again, so that a later leader knows the delivery counts.
+        is sent again, so that a later leader knows the delivery counts.
         """
         if not write.is_firm:
             self._undo(write.transition)

@@ -40,7 +40,7 @@ SEED_CPU_MAX_S: Final = 120
 RECENT_SHOWN: Final = 100
 
 
-class Told(NamedTuple):
+class SeedResult(NamedTuple):
     """The result of one seed of one story."""
 
     story: str
@@ -54,13 +54,13 @@ class TooLong(KeyboardInterrupt):
     because asyncio lets no other exception out of the code that happens to run."""
 
 
-def tell(task: tuple[str, int]) -> Told:
+def run_seed(task: tuple[str, int]) -> SeedResult:
     """Runs in a worker process."""
     name, seed = task
     quietly()
     before = time.process_time()
     outcome = play(name, seed)
-    return Told(name, seed, outcome._replace(recent=()), time.process_time() - before)
+    return SeedResult(name, seed, outcome._replace(recent=()), time.process_time() - before)
 
 
 def play(name: str, seed: int) -> StoryResult:
@@ -86,7 +86,7 @@ class Campaign:
         self.events: dict[str, Counter[str]] = defaultdict(Counter)
         self.critical: dict[str, Counter[Pair]] = defaultdict(Counter)
         self.cpu_s: dict[str, float] = defaultdict(float)
-        self.violations: list[Told] = []
+        self.violations: list[SeedResult] = []
 
     def run(self, jobs: int) -> None:
         tasks = [(name, seed) for seed in self.seeds for name in self.stories]
@@ -99,18 +99,18 @@ class Campaign:
             disable=not self.console.is_terminal,
         ) as progress:
             bar = progress.add_task("", total=len(tasks))
-            for told in _told(tasks, jobs):
-                self._count(told)
-                progress.update(bar, advance=1, description=f"{told.story} {told.seed}")
+            for result in _results(tasks, jobs):
+                self._count(result)
+                progress.update(bar, advance=1, description=f"{result.story} {result.seed}")
 
-    def _count(self, told: Told) -> None:
-        self.events[told.story].update(told.outcome.events)
-        self.critical[told.story].update(told.outcome.critical)
-        self.cpu_s[told.story] += told.cpu_s
-        if told.outcome.violation is not None:
-            self.violations.append(told)
+    def _count(self, result: SeedResult) -> None:
+        self.events[result.story].update(result.outcome.events)
+        self.critical[result.story].update(result.outcome.critical)
+        self.cpu_s[result.story] += result.cpu_s
+        if result.outcome.violation is not None:
+            self.violations.append(result)
             self.console.print(
-                f"{told.outcome.violation}\n  again: {replay_command(told.story, told.seed)}",
+                f"{result.outcome.violation}\n  again: {replay_command(result.story, result.seed)}",
                 markup=False,
                 highlight=False,
                 soft_wrap=True,
@@ -133,7 +133,7 @@ class Campaign:
             table.add_column(heading)
         for heading in ("seeds", "violations", "CPU s"):
             table.add_column(heading, justify="right")
-        broken = Counter(told.story for told in self.violations)
+        broken = Counter(result.story for result in self.violations)
         for name in self.stories:
             counts = (len(self.seeds), broken[name], round(self.cpu_s[name]))
             table.add_row(name, STORIES[name].about, *(f"{count:,}" for count in counts))
@@ -157,12 +157,12 @@ class Campaign:
         return "[bold red]0[/]" if event in STORIES[name].events else ""
 
 
-def _told(tasks: list[tuple[str, int]], jobs: int) -> Iterator[Told]:
+def _results(tasks: list[tuple[str, int]], jobs: int) -> Iterator[SeedResult]:
     if jobs == 1:
-        yield from map(tell, tasks)
+        yield from map(run_seed, tasks)
         return
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        yield from pool.imap_unordered(tell, tasks, chunksize=4)
+        yield from pool.imap_unordered(run_seed, tasks, chunksize=4)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -192,8 +192,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     missing = campaign.never_happened() if options.strict or options.seeds >= ENOUGH_SEEDS else []
     if options.strict or options.seeds >= ENOUGH_SEEDS_FOR_MOMENTS:
         missing += campaign.critical_table().missing()
-    for told in campaign.violations:
-        print(f"{replay_command(told.story, told.seed)}  # {told.outcome.violation}")
+    for result in campaign.violations:
+        print(f"{replay_command(result.story, result.seed)}  # {result.outcome.violation}")
     if missing:
         print(f"never happened: {', '.join(missing)}")
     print("no violation" if not campaign.violations else f"{len(campaign.violations)} violations")

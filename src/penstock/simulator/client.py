@@ -17,6 +17,8 @@ from penstock.protocol.messages.init_producer_id import InitProducerIdRequest
 from penstock.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from penstock.protocol.messages.metadata import MetadataRequest
 from penstock.protocol.messages.produce import PartitionProduceResponse
+from penstock.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from penstock.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from penstock.records.batch import check_crc, iterate_headers
 from penstock.records.record import Record, iterate_records
 from penstock.simulator import requests
@@ -49,6 +51,13 @@ class Client:
         answer = self._conversation.read_frame(await self.receive_frame())
         assert answer is not None
         return answer.response
+
+    async def log_in(self, user: str, password: str) -> None:
+        answer = await self.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+        assert answer.error_code == ErrorCode.NONE, answer
+        token = f"\0{user}\0{password}".encode()
+        answer = await self.ask(SaslAuthenticateRequest(auth_bytes=token), 2)
+        assert answer.error_code == ErrorCode.NONE, answer
 
     def write(self, data: bytes) -> None:
         self._writer.write(data)
@@ -128,14 +137,20 @@ def records_checked(data: Any) -> list[Record]:
 
 
 @asynccontextmanager
-async def connected(host: str, port: int, patience: float, client_id: str = "simulated") -> AsyncIterator[Client]:
+async def connected(
+    host: str, port: int, patience: float, client_id: str = "simulated", user: tuple[str, str] | None = None
+) -> AsyncIterator[Client]:
+    """`user`: the name and password for a login."""
     try:
         async with asyncio.timeout(patience):
             reader, writer = await asyncio.open_connection(host, port)
     except OSError as error:
         raise Lost from error
     try:
-        yield Client(reader, writer, patience, client_id)
+        client = Client(reader, writer, patience, client_id)
+        if user is not None:
+            await client.log_in(*user)
+        yield client
     finally:
         writer.close()
         with suppress(OSError):

@@ -65,15 +65,6 @@ from penstock.transactions.timeouts import Timeouts
 MAX_ABORTS_PER_TICK: Final = 100
 MAX_EXPIRED_PER_TICK: Final = 1000
 
-# Errors after which a producer does not retry. Only a coordinator that cannot have been replaced may return them.
-_VERDICTS: Final = frozenset(
-    {
-        ErrorCode.PRODUCER_FENCED,
-        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-        ErrorCode.INVALID_TXN_STATE,
-        ErrorCode.TRANSACTION_ABORTABLE,
-    }
-)
 _MAY_EXPIRE: Final = (Status.EMPTY, Status.COMPLETE_COMMIT, Status.COMPLETE_ABORT)
 # The request versions from which on clients know PRODUCER_FENCED, and from which on they use transaction version 2.
 _FENCED_SINCE_INIT: Final = 4
@@ -93,8 +84,7 @@ class TransactionShard:
     """See the module.
 
     `transaction_version` returns the level finalized in the cluster, `offsets_partition` the partition of
-    `__consumer_offsets` that holds a group. `coordinator_epoch` is the leader epoch of the partition. `is_sure` says
-    whether it is certain that no other coordinator has taken over.
+    `__consumer_offsets` that holds a group. `coordinator_epoch` is the leader epoch of the partition.
     """
 
     def __init__(
@@ -105,14 +95,12 @@ class TransactionShard:
         transaction_version: Callable[[], int],
         next_producer_id: Callable[[], int | None],
         offsets_partition: Callable[[str], int],
-        is_sure: Callable[[], bool],
     ) -> None:
         self.settings = settings
         self.position = 0
         self._transaction_version = transaction_version
         self._ids = ProducerIds(next_producer_id)
         self._offsets_partition = offsets_partition
-        self._is_sure = is_sure
         self._transactions: dict[str, Transaction] = {}
         self._last_epochs: dict[str, int] = {}
         self.outbox = MarkerOutbox(coordinator_epoch)
@@ -231,7 +219,7 @@ class TransactionShard:
         if not transactional_id:
             errors = dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
         elif asked.verify_only:
-            errors = {partition: self._error(verify(current, shown, partition)) for partition in partitions}
+            errors = {partition: verify(current, shown, partition) for partition in partitions}
         else:
             try:
                 client_version = EPOCH_BUMP_VERSION if api_version >= _ADD_PARTITIONS_OF_BROKERS else 0
@@ -304,15 +292,9 @@ class TransactionShard:
         response = list_transactions(self._transactions.values(), request, now_ms)
         return Decision([], [Reply(token, response)])
 
-    def _error(self, code: ErrorCode, old_client: bool = False) -> ErrorCode:
-        """Return the error code for the client.
-
-        A later coordinator may have given the producer an epoch that is unknown here. So a coordinator that may have
-        been replaced makes the producer search for the coordinator. Clients older than PRODUCER_FENCED get
-        INVALID_PRODUCER_EPOCH.
-        """
-        if code in _VERDICTS and not self._is_sure():
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    @staticmethod
+    def _error(code: ErrorCode, old_client: bool) -> ErrorCode:
+        """Return the error code for the client: those older than PRODUCER_FENCED get INVALID_PRODUCER_EPOCH."""
         return ErrorCode.INVALID_PRODUCER_EPOCH if old_client and code is ErrorCode.PRODUCER_FENCED else code
 
     # -- markers

@@ -46,6 +46,55 @@ def test_a_reply_waits_for_the_commit_and_so_does_a_read_of_what_is_not_committe
     run(story)
 
 
+def test_a_coordinator_that_may_be_replaced_asks_its_followers() -> None:
+    async def story(world: World) -> None:
+        world.lead()
+        await turn(world.loop)
+        world.put("writer", "a", 1)
+        await turn(world.loop)
+        world.catch_up()
+        world.take()
+        world.is_sure = False
+        world.look("any", "a")
+        assert world.take() == [("any", 1)]
+        world.look("reader", "a", is_current=True)
+        await turn(world.loop)
+        assert world.take() == []
+        world.catch_up()
+        assert world.take() == [("reader", 1)]
+        world.look("reader", "a", is_current=True)
+        await turn(world.loop)
+        world.follow()
+        assert world.take() == [("reader", ErrorCode.NOT_COORDINATOR)]
+
+    run(story)
+
+
+def test_a_coordinator_that_may_be_replaced_refuses_while_there_are_not_enough_replicas() -> None:
+    async def story(world: World) -> None:
+        world.lead()
+        await turn(world.loop)
+        world.lead((1,), same_epoch=True)
+        world.look("sure", "a", is_current=True)
+        assert world.take() == [("sure", None)]
+        world.is_sure = False
+        world.look("unsure", "a", is_current=True)
+        assert world.take() == [("unsure", ErrorCode.COORDINATOR_NOT_AVAILABLE)]
+
+    run(story)
+
+
+def test_a_partition_of_one_replica_has_no_other_coordinator() -> None:
+    async def story(world: World) -> None:
+        world.lead()
+        await turn(world.loop)
+        world.is_sure = False
+        world.look("reader", "a", is_current=True)
+        assert world.take() == [("reader", None)]
+
+    run(story, alone=True)
+
+
 def test_what_is_decided_in_one_turn_is_one_batch() -> None:
     async def story(world: World) -> None:
         world.lead()

@@ -29,7 +29,13 @@ LOG = f"{HOME}/__cluster_metadata-0"
 Story = Callable[[QuorumMachine], Coroutine[Any, Any, None]]
 
 # Of a new cluster, besides metadata.version and kraft.version.
-LEVELS = {"eligible.leader.replicas.version": 1, "group.version": 1, "share.version": 2, "transaction.version": 2}
+LEVELS = {
+    "eligible.leader.replicas.version": 1,
+    "group.version": 1,
+    "share.version": 2,
+    "streams.version": 1,
+    "transaction.version": 2,
+}
 
 
 def on_a_machine(story: Story, properties: dict[str, str] | None = None, seed: int | str = 0) -> QuorumMachine:
@@ -67,7 +73,7 @@ def test_a_new_node_formats_itself_as_kafka_would() -> None:
         control = [parse_quorum_record(r) for r in iterate_records(data, position, header, max_size=10_000)]
         assert [type(record) for record in control] == [LeaderChangeMessage, KRaftVersionRecord, VotersRecord]
         assert quorum.features == {**levels, "kraft.version": 1}
-        assert quorum.describe().high_watermark == quorum.describe().log_end_offset == 9
+        assert quorum.describe().high_watermark == quorum.describe().log_end_offset == 10
         assert machine.disk.unsynced() == []
 
     on_a_machine(story)

@@ -75,6 +75,8 @@ from penstock.broker.apis import (
     share_fetch,
     share_group_describe,
     share_group_heartbeat,
+    streams_group_describe,
+    streams_group_heartbeat,
     sync_group,
     txn_offset_commit,
     unregister_broker,
@@ -111,7 +113,7 @@ GROUP_APIS: tuple[Api[GroupServices], ...] = (
     describe_groups, delete_groups, consumer_group_heartbeat, consumer_group_describe, initialize_share_group_state,
     read_share_group_state, write_share_group_state, delete_share_group_state, read_share_group_state_summary,
     share_group_heartbeat, share_group_describe, describe_share_group_offsets, alter_share_group_offsets,
-    delete_share_group_offsets,
+    delete_share_group_offsets, streams_group_heartbeat, streams_group_describe,
 )  # fmt: skip
 TRANSACTION_APIS: tuple[Api[TransactionServices], ...] = (
     init_producer_id, add_partitions_to_txn, add_offsets_to_txn, end_txn, write_txn_markers, txn_offset_commit,

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from penstock.broker.apis.services import AdminServices
 from penstock.broker.net.request import Request
+from penstock.controller.controller import Controller
+from penstock.controller.result import Result
 from penstock.model.errors import ErrorCode, KafkaError
+from penstock.protocol.declaration import Message
 from penstock.security.authorizer import CLUSTER, Operation
 
 NO_AUTHORIZER = "No Authorizer is configured."
+
+Response = TypeVar("Response", bound=Message)
 
 
 def refusal_of(
@@ -30,3 +36,21 @@ def closes(request: Request, numbers: Iterable[int]) -> bool:
         return False
     request.connection.abort()
     return True
+
+
+def change_acls(
+    services: AdminServices,
+    request: Request,
+    change: Callable[[Controller], Result[Response]],
+    refusal: Callable[[KafkaError], Response],
+    *,
+    about: Iterable[str],
+) -> Response | None:
+    """Let the controller change ACLs; returns the refusal if the client may not do so."""
+    if services.forwarding.pass_on(request, refusal):
+        return None
+    error = refusal_of(services, request, Operation.ALTER)
+    if error is not None:
+        return refusal(error)
+    services.forwarding.forward(request, change, refusal, about=about)
+    return None

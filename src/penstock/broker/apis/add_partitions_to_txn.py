@@ -6,6 +6,8 @@ number of transactions, and may only ask whether they contain the partitions (`v
 
 from __future__ import annotations
 
+from functools import partial
+
 from penstock.broker.apis.services import TransactionServices
 from penstock.broker.coordinators.questions import Gathering, caller_of
 from penstock.broker.coordinators.shard import Waiting
@@ -99,13 +101,12 @@ def _add(
         return
     caller = caller_of(request)
     submit = (
-        services.coordinators.transactions.submit
+        partial(services.coordinators.transactions.submit, is_current=True)
         if transaction.verify_only
-        else services.coordinators.completion.submit
+        else partial(services.coordinators.completion.submit, writes=True)
     )
     submit(
         transactional_id,
         lambda shard, token, now_ms: shard.add_partitions_to_txn(asked, token, caller, now_ms),
         Waiting(added, refusal),
-        writes=not transaction.verify_only,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.broker.apis.certificate_changes import check_first
 from penstock.broker.apis.config_resources import cordoning_refusal, names_of, refused, split_by_permission
 from penstock.broker.apis.services import AdminServices
 from penstock.broker.net.request import Request
@@ -26,5 +27,9 @@ def handle(services: AdminServices, request: Request, message: AlterConfigsReque
     error = cordoning_refusal(services, message.resources)
     if error is not None:
         return refusal(error)
-    services.forwarding.forward(request, alter, refusal, about=names_of(message.resources))
+
+    def forward(request: Request) -> None:
+        services.forwarding.forward(request, alter, refusal, about=names_of(message.resources))
+
+    check_first(services, request, message.resources, forward, refusal)
     return None

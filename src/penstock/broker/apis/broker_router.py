@@ -81,7 +81,7 @@ class BrokerRouter(Router):
         api_key, version, correlation_id = _read_start(frame)
         if api_key == PRODUCE and 3 <= version <= 13:
             throttle_ms = meter.produced(len(frame))
-            # A plain response cannot say that the client is throttled, and takes a time that nobody measures.
+            # A plain response cannot say that the client is throttled, and its time is not measured.
             is_plain = not throttle_ms and not meter.limits_time
             if is_plain and self._plain_produce(connection, frame, version, correlation_id):
                 return

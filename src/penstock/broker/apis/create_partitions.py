@@ -37,13 +37,13 @@ def handle(
             timeout_ms=message.timeout_ms,
             validate_only=message.validate_only,
         )
-        result = charge.told(controller.create_partitions(asked, charge=charge.take))
+        result = charge.with_throttle_time(controller.create_partitions(asked, charge=charge.take))
         result.response.results += [
             CreatePartitionsTopicResult(name=name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, error_message=None)
             for name in sorted(forbidden)
         ]
         return result
 
-    charge = services.throttling.mutations(request, strict_since=STRICT_QUOTA_SINCE)
+    charge = services.listeners.throttling.mutations(request, strict_since=STRICT_QUOTA_SINCE)
     services.forwarding.forward(request, create, refusal, about=(topic.name for topic in message.topics))
     return None

@@ -41,11 +41,11 @@ def handle(services: AdminServices, request: Request, message: CreateTopicsReque
             topic.name for topic in allowed if request.could(Operation.DESCRIBE_CONFIGS, topic_resource(topic.name))
         }
         asked = CreateTopicsRequest(topics=allowed, timeout_ms=message.timeout_ms, validate_only=message.validate_only)
-        result = charge.told(controller.create_topics(asked, describable, charge.take))
+        result = charge.with_throttle_time(controller.create_topics(asked, describable, charge.take))
         error = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
         result.response.topics += [refused(topic, error) for topic in forbidden]
         return result
 
-    charge = services.throttling.mutations(request, strict_since=STRICT_QUOTA_SINCE)
+    charge = services.listeners.throttling.mutations(request, strict_since=STRICT_QUOTA_SINCE)
     services.forwarding.forward(request, create, refusal, about=(topic.name for topic in message.topics))
     return None

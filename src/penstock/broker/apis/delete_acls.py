@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.broker.apis.acl_requests import closes, refusal_of
+from penstock.broker.apis.acl_requests import change_acls, closes
 from penstock.broker.apis.services import AdminServices
 from penstock.broker.net.request import Request
 from penstock.controller.acls import filter_of
@@ -10,7 +10,6 @@ from penstock.controller.controller import Controller
 from penstock.controller.result import Result
 from penstock.model.errors import KafkaError
 from penstock.protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
-from penstock.security.authorizer import Operation
 
 VERSIONS = (1, 3)
 
@@ -27,10 +26,4 @@ def handle(services: AdminServices, request: Request, message: DeleteAclsRequest
         numbers = (each.resource_type_filter, each.pattern_type_filter, each.operation, each.permission_type)
         if closes(request, numbers):
             return None
-    if services.forwarding.pass_on(request, refusal):
-        return None
-    error = refusal_of(services, request, Operation.ALTER)
-    if error is not None:
-        return refusal(error)
-    services.forwarding.forward(request, delete, refusal, about=(str(filter_of(each)) for each in message.filters))
-    return None
+    return change_acls(services, request, delete, refusal, about=(str(filter_of(each)) for each in message.filters))

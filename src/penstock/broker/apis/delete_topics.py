@@ -35,10 +35,10 @@ def handle(services: AdminServices, request: Request, message: DeleteTopicsReque
             ]
         )
 
-    charge = services.throttling.mutations(request, strict_since=STRICT_QUOTA_SINCE)
+    charge = services.listeners.throttling.mutations(request, strict_since=STRICT_QUOTA_SINCE)
     services.forwarding.forward(
         request,
-        lambda controller: charge.told(_delete(controller, request, message, charge.take)),
+        lambda controller: charge.with_throttle_time(_delete(controller, request, message, charge.take)),
         refusal,
         about=[*message.topic_names, *(topic.name or uuid_text(topic.topic_id) for topic in message.topics)],
     )

@@ -205,11 +205,7 @@ class Fetch:
         partition, code = wanted.request.partition, error.code
         if code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR):
             logger.error("fetch from %r partition %d: %s", wanted.topic, partition, error)
-        if code == ErrorCode.OFFSET_OUT_OF_RANGE and not self._services.lifecycle.is_surely_alive:
-            # Another broker may lead now, and have that offset. A client that gets OFFSET_OUT_OF_RANGE may restart at
-            # the other end of the log.
-            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        return follower_fetch.refusal(partition, code)
+        return follower_fetch.refusal(partition, self._services.hints.checked(code))
 
     def _replica(self, wanted: SessionPartition) -> Replica:
         replicas = self._services.replicas

@@ -15,6 +15,7 @@ from penstock.broker.partitions.replica import Replica
 from penstock.broker.partitions.replicas import Replicas
 from penstock.io.files import Buffer
 from penstock.model.errors import KafkaError
+from penstock.security.acl_authorizer import AuthorizerNotReady
 from penstock.security.authorizer import Authorizer, Operation, topic_resource
 from penstock.settings.live import LiveSettings
 
@@ -129,8 +130,8 @@ class PlainFetch:
                 pending += b"\x00"
             if frame[position:] != _END or (found < min_bytes and max_wait > 0):
                 return False
-        except (struct.error, IndexError, UnicodeDecodeError, KafkaError):
-            return False  # the general path makes the error response
+        except (struct.error, IndexError, UnicodeDecodeError, KafkaError, AuthorizerNotReady):
+            return False  # the general path makes the error response, or closes the connection
         parts.append(pending + b"\x00")
         length = sum(map(len, parts)) + 16
         parts[0] = _reply_start(length, correlation_id, 0, 0, 0, 0, topics) + parts[0]

@@ -16,8 +16,8 @@ VERSIONS = (0, 4)
 
 def handle(services: GroupServices, request: Request, message: HeartbeatRequest) -> HeartbeatResponse | None:
     def refusal(code: ErrorCode) -> HeartbeatResponse:
-        told = ErrorCode.NONE if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else code
-        return HeartbeatResponse(error_code=told)
+        code_for_client = ErrorCode.NONE if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else code
+        return HeartbeatResponse(error_code=code_for_client)
 
     return ask_group(
         services.coordinators.groups,

@@ -7,6 +7,7 @@ in one request.
 from __future__ import annotations
 
 from penstock.broker import loggers
+from penstock.broker.apis.certificate_changes import check_first
 from penstock.broker.apis.config_resources import (
     cordoning_refusal,
     names_of,
@@ -61,7 +62,11 @@ def handle(
     cordoning = cordoning_refusal(services, message.resources)
     if cordoning is not None:
         return refusal(cordoning)
-    services.forwarding.forward(request, alter, refusal, about=names_of(message.resources))
+
+    def forward(request: Request) -> None:
+        services.forwarding.forward(request, alter, refusal, about=names_of(message.resources))
+
+    check_first(services, request, message.resources, forward, refusal)
     return None
 
 

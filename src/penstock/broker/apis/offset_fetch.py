@@ -116,10 +116,6 @@ def _fetch(
     if not request.may(Operation.DESCRIBE, group_resource(group.group_id)):
         fetched(refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED))
         return
-    if services.lifecycle.may_be_replaced:
-        # Another coordinator may have newer offsets. A consumer that starts at old ones would also commit old ones.
-        fetched(refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
-        return
     if group.topics is not None:
         group.topics = [topic for topic in group.topics if _admit(services, request, topic, refused)]
     # The shard gets the form of the latest versions, whatever the client's version is.
@@ -130,6 +126,7 @@ def _fetch(
         group.group_id,
         lambda shard, token, now_ms: shard.offset_fetch(asked, token, caller, now_ms),
         Waiting(fetched, refusal),
+        is_current=True,  # a consumer that starts at old offsets repeats records, and commits old offsets
     )
 
 

@@ -279,8 +279,8 @@ class Produce:
     def _append_verified(self, entry: Unverified, code: ErrorCode) -> None:
         replica, verification = entry.replica, entry.verification
         if code != ErrorCode.NONE:
-            told = produce_error(code, produce_support(self._request.version))
-            raise KafkaError(told, f"the transaction coordinator says {code.name}")
+            code_for_client = produce_error(code, produce_support(self._request.version))
+            raise KafkaError(code_for_client, f"the transaction coordinator says {code.name}")
         self._check_replicas(replica, entry.header)
         if entry.must_be_rewritten:
             self._rewrite(replica, entry.batch, entry.header, entry.answer, verification)
@@ -403,9 +403,7 @@ def fail(
 ) -> None:
     """Turn an answer of this response into an error."""
     refuse(answer, error)
-    if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not services.lifecycle.is_surely_alive:
-        # Another broker may lead now, and have the previous batches. The producer may treat this error as fatal.
-        answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    answer.error_code = services.hints.checked(error.code)
     if version >= LEADER_HINTS_SINCE:
         hint = services.hints.hint(connection, topic, answer.index, answer.error_code)
         if hint is not None:

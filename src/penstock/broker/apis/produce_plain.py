@@ -1,6 +1,6 @@
 """Fast path for plain produce requests: one batch for one partition, appended as it is.
 
-Nearly every produce request on a busy broker is like this: with any acknowledgement, on partitions with and without
+Nearly every produce request on a busy broker is like this: with acks=1 or acks=all, on partitions with and without
 followers, of producers with and without sequence numbers, and of transactions after their first batch in a partition.
 Passing it directly from the frame to the replica and back costs a fraction of the general path (see
 docs/benchmarks.md). The requests of one producer differ only in correlation id and records. The meaning of the rest is
@@ -28,6 +28,7 @@ from penstock.model.topics import INTERNAL_TOPICS
 from penstock.records.batch import TRANSACTIONAL, read_header, set_base_offset
 from penstock.records.validation import validate_produce
 from penstock.replication.partition import LeaderState
+from penstock.security.acl_authorizer import AuthorizerNotReady
 from penstock.security.authorizer import Authorizer, Operation, transactional_id_resource
 
 FLEXIBLE_SINCE = 9
@@ -127,8 +128,8 @@ class PlainProduce:
                 if target is None:
                     return False
             start, end = records_span(frame, target.prefix_end, len(frame), version >= FLEXIBLE_SINCE)
-        except (struct.error, IndexError, UnicodeDecodeError):
-            return False  # the general path makes the error response
+        except (struct.error, IndexError, UnicodeDecodeError, AuthorizerNotReady):
+            return False  # the general path makes the error response, or closes the connection
 
         replica = target.replica
         leader = replica.leader

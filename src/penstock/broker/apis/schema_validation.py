@@ -72,8 +72,8 @@ class SchemaValidation:
             if problem:
                 errors.append((index, problem))
         if errors:
-            told = f"{len(errors)} of {header.count} records were refused: {errors[0][1]}"
-            raise InvalidRecords(ErrorCode.INVALID_RECORD, told, errors)
+            summary = f"{len(errors)} of {header.count} records were refused: {errors[0][1]}"
+            raise InvalidRecords(ErrorCode.INVALID_RECORD, summary, errors)
 
     def _problem(self, topic: str, part: str, data: bytes, headers: Headers) -> str:
         subject = f"{topic}-{part}"

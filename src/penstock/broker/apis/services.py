@@ -1,4 +1,4 @@
-"""The services of the API handlers: each family of APIs gets only the parts of the node that it uses, at most nine."""
+"""The services of the API handlers: each family of APIs gets only the parts of the node that it uses, at most eight."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from penstock.broker.metadata.producer_ids import ProducerIds
 from penstock.broker.metadata.quorum import MetadataQuorum
 from penstock.broker.metadata.topic_creation import TopicCreation
 from penstock.broker.net.endpoints import Endpoints
+from penstock.broker.net.listeners import Listeners
 from penstock.broker.net.router import Route
-from penstock.broker.net.throttling import Throttling
 from penstock.broker.partitions.fetch_sessions import FetchSessions
 from penstock.broker.partitions.follower_fetch import FollowerFetches
 from penstock.broker.partitions.handover import Handover
@@ -44,7 +44,6 @@ class ProduceServices:
     handover: Handover
     verification: TransactionVerification
     schemas: SchemaValidation
-    lifecycle: BrokerLifecycle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +55,6 @@ class FetchServices:
     hints: LeaderHints
     sessions: FetchSessions
     followers: FollowerFetches
-    lifecycle: BrokerLifecycle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +101,7 @@ class GroupServices:
     metadata: Metadata
     coordinators: Coordinators
     lifecycle: BrokerLifecycle
+    topic_creation: TopicCreation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,13 +121,13 @@ class AdminServices:
     settings: LiveSettings
     quorum: MetadataQuorum
     forwarding: Forwarding
-    throttling: Throttling
     routes: Mapping[int, Route]
     """The routes of the listener that received the request."""
     address: tuple[str, int] | None
     """The cluster id and the node id that a client of this listener must mean; None where any client is served."""
     telemetry: ClientTelemetry | None
     """None on controllers."""
+    listeners: Listeners
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

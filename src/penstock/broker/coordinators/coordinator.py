@@ -15,7 +15,7 @@ from penstock.broker.coordinators.shard import BytesReplay, EndTransaction, Oper
 from penstock.broker.partitions.replica import Replica
 from penstock.broker.partitions.wakeups import Wakeups
 from penstock.broker.slices import Slices
-from penstock.coordinator.decision import Decision
+from penstock.coordinator.decision import CoordinatorRecord, Decision
 from penstock.io.clock import Clock
 from penstock.metadata.image import Metadata
 from penstock.model.errors import ErrorCode
@@ -43,14 +43,17 @@ class Coordinator(Generic[ShardT]):
         partitions_default: int,
         commit_timeout_ms: int,
         load_buffer_size: int,
+        is_sure: Callable[[], bool],
+        no_change: CoordinatorRecord,
         codec: int = 0,
         end_transaction: EndTransaction[ShardT] | None = None,
         loads: Slices | None = None,
         bytes_replay: Callable[[ShardT], BytesReplay] | None = None,
     ) -> None:
-        """`new_shard` makes an empty shard from the partition index and the leader epoch. `end_transaction` replays a
-        transaction marker. `loads` is shared with other coordinators. `bytes_replay` is a fast path for loading
-        records outside of transactions."""
+        """`new_shard` makes an empty shard from the partition index and the leader epoch. `is_sure`: whether no
+        controller can consider this broker dead. `no_change`: a record that changes nothing when it is replayed.
+        `end_transaction` replays a transaction marker. `loads` is shared with other coordinators. `bytes_replay` is a
+        fast path for loading records outside of transactions."""
         self.topic = topic
         self.loop = loop
         self.clock = clock
@@ -59,6 +62,8 @@ class Coordinator(Generic[ShardT]):
         self.replay = replay
         self.commit_timeout = commit_timeout_ms / 1000
         self.load_buffer_size = load_buffer_size
+        self.is_sure = is_sure
+        self.no_change = no_change
         self.codec = codec
         self.end_transaction = end_transaction
         self.loads = loads or Slices(loop)
@@ -88,13 +93,14 @@ class Coordinator(Generic[ShardT]):
         waiting: Waiting,
         *,
         writes: bool = False,
+        is_current: bool = False,
         producer: Producer | None = None,
     ) -> None:
         partition = self.partitions.get(self.partition_of(key))
         if partition is None:
             waiting.refuse(ErrorCode.NOT_COORDINATOR)
         else:
-            partition.submit(operation, waiting, writes=writes, producer=producer)
+            partition.submit(operation, waiting, writes=writes, is_current=is_current, producer=producer)
 
     def has_just_resigned(self, key: str) -> bool:
         """Whether clients may still believe that this broker is the coordinator of `key`."""

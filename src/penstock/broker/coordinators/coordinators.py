@@ -25,18 +25,22 @@ from penstock.broker.partitions.replica import Replica
 from penstock.broker.partitions.replicas import Replicas
 from penstock.broker.partitions.wakeups import Wakeups
 from penstock.broker.slices import Slices
+from penstock.groups.records import offset_tombstone
 from penstock.groups.settings import GroupCoordinatorSettings
 from penstock.groups.shard import GroupShard
 from penstock.groups.topics import DeletedTopic
 from penstock.io.clock import Clock, Randomness
 from penstock.metadata.delta import MetadataDelta
-from penstock.metadata.features import GROUP_VERSION, SHARE_VERSION, TRANSACTION_VERSION
+from penstock.metadata.features import GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION, TRANSACTION_VERSION
 from penstock.metadata.image import ConfigResource, Metadata, ResourceType
-from penstock.model.ids import Uuid
+from penstock.model.ids import ZERO_UUID, Uuid
 from penstock.model.topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from penstock.settings.group_config import GroupConfig
 from penstock.settings.live import LiveSettings
+from penstock.share_state.key import SharePartitionKey
 from penstock.share_state.shard import ShareStateShard
+from penstock.share_state.state import tombstone as share_state_tombstone
+from penstock.transactions.records import tombstone as transaction_tombstone
 from penstock.transactions.shard import TransactionShard
 
 
@@ -61,79 +65,27 @@ class Coordinators:
         """`is_surely_alive`: whether no controller can consider this broker dead. `create_topic` requests an internal
         topic from the controller. `delete_before` deletes the records of a log before an offset."""
         self._settings = settings
+        self._loop = loop
         self._metadata = metadata
+        self._wakeups = wakeups
         self._randomness = randomness
         self._producer_ids = producer_ids
         self._is_surely_alive = is_surely_alive
         self._topics = ImageTopics(metadata)
         self._group_settings = ImageGroupSettings(metadata, settings)
-        steady_clock = SteadyClock(clock)
-        loads = Slices(loop)
-        at_start = settings.static
-        self.groups: Coordinator[GroupShard] = Coordinator(
-            CONSUMER_OFFSETS,
-            GROUP_RECORDS,
-            self._new_group_shard,
-            lambda shard, key, value, producer_id, now_ms, offset: shard.replay(
-                key, value, producer_id=producer_id, now_ms=now_ms
-            ),
-            loop=loop,
-            clock=steady_clock,
-            metadata=metadata,
-            wakeups=wakeups,
-            partitions_default=at_start.offsets_topic_num_partitions,
-            commit_timeout_ms=at_start.offsets_commit_timeout_ms,
-            load_buffer_size=at_start.offsets_load_buffer_size,
-            codec=at_start.offsets_topic_compression_codec,
-            end_transaction=GroupShard.replay_end_transaction,
-            loads=loads,
-            bytes_replay=lambda shard: OffsetReplay(shard.state.offsets),
-        )
-        self.transactions: Coordinator[TransactionShard] = Coordinator(
-            TRANSACTION_STATE,
-            TRANSACTION_RECORDS,
-            self._new_transaction_shard,
-            lambda shard, key, value, producer_id, now_ms, offset: shard.replay(key, value),
-            loop=loop,
-            clock=steady_clock,
-            metadata=metadata,
-            wakeups=wakeups,
-            partitions_default=at_start.transaction_state_log_num_partitions,
-            commit_timeout_ms=at_start.request_timeout_ms,
-            load_buffer_size=at_start.transaction_state_log_load_buffer_size,
-            loads=loads,
-        )
-        self.shares: Coordinator[ShareStateShard] = Coordinator(
-            SHARE_GROUP_STATE,
-            SHARE_STATE_RECORDS,
-            lambda index, leader_epoch: ShareStateShard(settings.now, self._topics),
-            lambda shard, key, value, producer_id, now_ms, offset: shard.replay(key, value, offset),
-            loop=loop,
-            clock=steady_clock,
-            metadata=metadata,
-            wakeups=wakeups,
-            partitions_default=at_start.share_coordinator_state_topic_num_partitions,
-            commit_timeout_ms=at_start.share_coordinator_write_timeout_ms,
-            load_buffer_size=at_start.share_coordinator_load_buffer_size,
-            codec=at_start.share_coordinator_state_topic_compression_codec,
-            loads=loads,
-        )
+        self._clock = SteadyClock(clock)
+        self._loads = Slices(loop)
+        self.groups = self._new_group_coordinator()
+        self.transactions = self._new_transaction_coordinator()
+        self.shares = self._new_share_coordinator()
         self.share_states = ShareStates(
-            self.shares,
-            settings=settings,
-            loop=loop,
-            metadata=metadata,
-            brokers=brokers,
-            create_topic=create_topic,
+            self.shares, settings=settings, loop=loop, metadata=metadata, brokers=brokers, create_topic=create_topic
         )
-        self.share_groups = ShareGroups(
-            self.groups,
-            self.share_states,
-            EndOffsets(settings=settings, loop=loop, metadata=metadata, brokers=brokers, replicas=replicas),
-            metadata,
-        )
+        end_offsets = EndOffsets(settings=settings, loop=loop, metadata=metadata, brokers=brokers, replicas=replicas)
+        self.share_groups = ShareGroups(self.groups, self.share_states, end_offsets, metadata)
         self._share_pruning = SharePruning(self.shares, settings=settings, loop=loop, delete_before=delete_before)
-        self.completion = Completion(self.transactions, at_start.add_partitions_to_txn_retry_backoff_max_ms / 1000)
+        retry_s = settings.static.add_partitions_to_txn_retry_backoff_max_ms / 1000
+        self.completion = Completion(self.transactions, retry_s)
         self.marker_writer = MarkerWriter(self.groups, replicas, hints, clock, wakeups)
         self.marker_delivery = MarkerDelivery(
             self.transactions,
@@ -148,6 +100,71 @@ class Coordinators:
             self.transactions, self.completion, settings=settings, loop=loop, metadata=metadata, brokers=brokers
         )
 
+    # -- one coordinator of each kind -------------------------------------------------------------------------------
+
+    def _new_group_coordinator(self) -> Coordinator[GroupShard]:
+        settings = self._settings.static
+        return Coordinator(
+            CONSUMER_OFFSETS,
+            GROUP_RECORDS,
+            self._new_group_shard,
+            lambda shard, key, value, producer_id, now_ms, offset: shard.replay(
+                key, value, producer_id=producer_id, now_ms=now_ms
+            ),
+            loop=self._loop,
+            clock=self._clock,
+            metadata=self._metadata,
+            wakeups=self._wakeups,
+            partitions_default=settings.offsets_topic_num_partitions,
+            commit_timeout_ms=settings.offsets_commit_timeout_ms,
+            load_buffer_size=settings.offsets_load_buffer_size,
+            is_sure=self._is_surely_alive,
+            no_change=offset_tombstone("", "", 0),
+            codec=settings.offsets_topic_compression_codec,
+            end_transaction=GroupShard.replay_end_transaction,
+            loads=self._loads,
+            bytes_replay=lambda shard: OffsetReplay(shard.state.offsets),
+        )
+
+    def _new_transaction_coordinator(self) -> Coordinator[TransactionShard]:
+        settings = self._settings.static
+        return Coordinator(
+            TRANSACTION_STATE,
+            TRANSACTION_RECORDS,
+            self._new_transaction_shard,
+            lambda shard, key, value, producer_id, now_ms, offset: shard.replay(key, value),
+            loop=self._loop,
+            clock=self._clock,
+            metadata=self._metadata,
+            wakeups=self._wakeups,
+            partitions_default=settings.transaction_state_log_num_partitions,
+            commit_timeout_ms=settings.request_timeout_ms,
+            load_buffer_size=settings.transaction_state_log_load_buffer_size,
+            is_sure=self._is_surely_alive,
+            no_change=transaction_tombstone(""),
+            loads=self._loads,
+        )
+
+    def _new_share_coordinator(self) -> Coordinator[ShareStateShard]:
+        settings = self._settings.static
+        return Coordinator(
+            SHARE_GROUP_STATE,
+            SHARE_STATE_RECORDS,
+            lambda index, leader_epoch: ShareStateShard(self._settings.now, self._topics),
+            lambda shard, key, value, producer_id, now_ms, offset: shard.replay(key, value, offset),
+            loop=self._loop,
+            clock=self._clock,
+            metadata=self._metadata,
+            wakeups=self._wakeups,
+            partitions_default=settings.share_coordinator_state_topic_num_partitions,
+            commit_timeout_ms=settings.share_coordinator_write_timeout_ms,
+            load_buffer_size=settings.share_coordinator_load_buffer_size,
+            is_sure=self._is_surely_alive,
+            no_change=share_state_tombstone(SharePartitionKey("", ZERO_UUID, 0)),
+            codec=settings.share_coordinator_state_topic_compression_codec,
+            loads=self._loads,
+        )
+
     @property
     def serves_consumer_groups(self) -> bool:
         """Whether groups may use the new (consumer) protocol."""
@@ -159,6 +176,10 @@ class Coordinators:
     @property
     def serves_share_groups(self) -> bool:
         return self._metadata.image.features.get(SHARE_VERSION, 0) > 0
+
+    @property
+    def serves_streams_groups(self) -> bool:
+        return self._metadata.image.features.get(STREAMS_VERSION, 0) > 0
 
     @property
     def transaction_version(self) -> int:
@@ -176,7 +197,6 @@ class Coordinators:
             transaction_version=lambda: self.transaction_version,
             next_producer_id=self._producer_ids.take_if_any,
             offsets_partition=self.groups.partition_of,
-            is_sure=self._is_surely_alive,
         )
 
     # -- called by the broker ---------------------------------------------------------------------------------------

@@ -10,6 +10,9 @@ Laws:
   producer's id and epoch. There is no pending state in between, as Kafka has it.
 - A reply leaves when the high watermark has passed everything the shard had replayed when the reply was made. If that
   takes too long, the client gets COORDINATOR_NOT_AVAILABLE; the change may still be committed later.
+- A broker that was paused, or cannot reach the controller, may have been replaced without knowing it, and its shard may
+  be out of date. While it is not sure, a reply that must be current (`submit`) waits for a record that changes nothing:
+  followers that have another leader never let it be committed.
 - After a failed append the shard is ahead of the log: it is dropped and loaded again, which is always correct. Requests
   whose records were not written, and requests that wait, get a retriable error. This is rare: a request that certainly
   writes is refused beforehand while there are not enough replicas.
@@ -200,21 +203,34 @@ class CoordinatorPartition(Generic[ShardT]):
         waiting: Waiting,
         *,
         writes: bool = False,
+        is_current: bool = False,
         producer: Producer | None = None,
     ) -> None:
-        """`writes`: refuse the operation if nothing can be appended. `producer`: the owner of the transaction."""
+        """`writes`: the operation changes something; refuse it if nothing can be appended. `is_current`: the reply must
+        be true of the cluster, even if the operation only reads. `producer`: the owner of the transaction."""
         shard = self.shard
         if shard is None:
             waiting.refuse(self._why_none)
             return
-        if writes:
+        must_confirm = (writes or is_current) and self.may_be_replaced
+        if writes or must_confirm:
             try:
                 self._check_writable()
             except KafkaError as error:
                 waiting.refuse(told_to_clients(error.code))
                 return
         now_ms = self._clock.now_ms()
-        self._carry_out(operation(shard, waiting, now_ms), now_ms, producer)
+        decision = operation(shard, waiting, now_ms)
+        if must_confirm and decision.replies and not decision.records:
+            decision = Decision([self._coordinator.no_change], decision.replies)
+            producer = None
+        self._carry_out(decision, now_ms, producer)
+
+    @property
+    def may_be_replaced(self) -> bool:
+        """Whether another broker may be the coordinator by now."""
+        leader = self.replica.leader
+        return not self._coordinator.is_sure() and (leader is None or bool(leader.followers))
 
     @property
     def _why_none(self) -> ErrorCode:

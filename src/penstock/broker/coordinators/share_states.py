@@ -189,6 +189,7 @@ class ShareStates:
             lambda shard, token, now_ms: api.operation(shard, key, part, token, now_ms),
             Waiting(done, lambda code: api.result(partition=part.partition, error_code=code, error_message=code.text)),
             writes=api.writes,
+            is_current=True,  # a leader that starts with an old state delivers acknowledged records again
         )
 
     # -- questions -----------------------------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ class TransactionVerification:
     ) -> bool:
         """Whether a coordinator on this broker can confirm at once that the partition is in the transaction."""
         partition = self._transactions.partitions.get(self._transactions.partition_of(transactional_id))
-        if partition is None or partition.shard is None or not partition.is_committed:
+        if partition is None or partition.shard is None or not partition.is_committed or partition.may_be_replaced:
             return False
         transaction = partition.shard.get(transactional_id)
         shown = Identity(producer_id, producer_epoch)
@@ -132,7 +132,7 @@ class TransactionVerification:
         asked = questions.take()
         assert asked is not None
         request = asked.request
-        submit = self._completion.submit if question.adds else self._transactions.submit
+        submit = self._completion.submit if question.adds else partial(self._transactions.submit, is_current=True)
         submit(
             question.transactional_id,
             lambda shard, token, now_ms: shard.add_partitions_to_txn(

@@ -21,7 +21,9 @@ from penstock.broker.metrics.counters import Counters
 from penstock.broker.metrics.exposition import Collected, Sample
 from penstock.broker.net.peers import PeerFailed
 from penstock.broker.partitions.replicas import Replicas
+from penstock.groups.consumer_group import ConsumerGroup
 from penstock.groups.shard import GroupShard
+from penstock.groups.streams_group import StreamsGroup
 from penstock.io.clock import Clock
 from penstock.metadata.image import Metadata
 from penstock.model.ids import TopicPartition
@@ -88,10 +90,11 @@ def groups(sources: CoordinatorSources, committed: Committed, ends: Ends) -> Ite
     members: list[Sample] = []
     generations: list[Sample] = []
     for shard in _shards(sources):
-        for group_id, group in list(shard.state.consumer.items()):
+        modern: list[ConsumerGroup | StreamsGroup] = [*shard.state.consumer.values(), *shard.state.streams.values()]
+        for group in modern:
             states[group.state.value] += 1
-            members.append(((group_id,), len(group.members)))
-            generations.append(((group_id,), group.epoch))
+            members.append(((group.group_id,), len(group.members)))
+            generations.append(((group.group_id,), group.epoch))
         for group_id, classic in list(shard.state.classic.items()):
             states[classic.state.value] += 1
             members.append(((group_id,), len(classic.members)))

@@ -34,7 +34,7 @@ def quotas(sources: NodeSources) -> Iterator[Collected]:
             samples[f.THROTTLE_TIME].append((labels, usage.throttle_ms))
             samples[f.QUOTA_LIMIT].append((labels, usage.limit))
     yield from samples.items()
-    # Addresses are many, and no clients: only how many were refused is told.
+    # Addresses are many, and not clients: only the number of refused connections is reported.
     quotas.connection.forget_idle(now_ms)
     kinds = [(name, accounts) for name, accounts, _ in clients] + [("Connection", quotas.connection)]
     yield f.THROTTLED_REQUESTS, [((name,), accounts.throttled_requests) for name, accounts in kinds]

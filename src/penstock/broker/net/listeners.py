@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.broker.net.connection import Connection, Gate
@@ -19,11 +19,12 @@ from penstock.broker.net.server import ConnectionLimits, FrameHandler, Listener,
 from penstock.broker.net.throttling import Throttling
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.messages import broker_registration
+from penstock.quotas.entity import Quotas
 from penstock.raft.voters import VoterEndpoint
 from penstock.settings.listeners import SECURITY_PROTOCOLS, TLS_PROTOCOLS, Endpoint
 from penstock.settings.live import LiveSettings
 from penstock.settings.tls import TlsSettings, tls_of_listener
-from penstock.tls import open_contexts, renew
+from penstock.tls import check, open_contexts, renew
 
 if TYPE_CHECKING:
     from penstock.tls.contexts import TlsContexts
@@ -40,7 +41,6 @@ class Listeners:
         after_reads: Callable[[], None],
         plain_latency: Latency,
         gates_of: Callable[[Endpoint], Callable[[Connection], Gate] | None],
-        throttling: Throttling,
     ) -> None:
         """`after_reads` runs after all connections that were readable together have been read. `gates_of`: what makes
         the gates of a listener whose clients must authenticate themselves."""
@@ -49,8 +49,8 @@ class Listeners:
         self._loop = loop
         self._after_reads = after_reads
         self._plain_latency = plain_latency
-        self._throttling = throttling
         static = settings.static
+        self.throttling = Throttling(static, loop.time)
         self.limits = ConnectionLimits(
             static.max_connections,
             static.max_connections_per_ip,
@@ -71,7 +71,8 @@ class Listeners:
         self.limits.per_address_max = settings.max_connections_per_ip
         self.limits.per_address_overrides = settings.connection_overrides
 
-    def quotas_changed(self) -> None:
+    def set_quotas(self, quotas: Quotas) -> None:
+        self.throttling.set(quotas)
         for listener in self.of_brokers:
             for connection in listener.connections:
                 connection.metered = None
@@ -89,7 +90,7 @@ class Listeners:
 
     async def open_brokers(self, handle: FrameHandler, handle_run: RunHandler) -> None:
         for endpoint in self._settings.static.broker_endpoints:
-            throttle_ms = self._throttling.connection_throttle_ms
+            throttle_ms = self.throttling.connection_throttle_ms
             self.of_brokers.append(await self._open(endpoint, handle, handle_run, throttle_ms))
 
     async def open_controllers(self, handle: FrameHandler) -> None:
@@ -134,15 +135,38 @@ class Listeners:
             return None
         return open_contexts(self._tls_settings(endpoint.name), f"listener {endpoint.name}")
 
-    def _tls_settings(self, listener: str) -> TlsSettings:
+    def _tls_settings(self, listener: str, properties: Mapping[str, str] | None = None) -> TlsSettings:
         with_sasl = self._settings.now.protocol_map[listener].startswith("SASL_")
-        return tls_of_listener(listener, self._settings.layers.effective, with_sasl=with_sasl)
+        properties = self._settings.layers.effective if properties is None else properties
+        return tls_of_listener(listener, properties, with_sasl=with_sasl)
 
     @property
-    def use_tls(self) -> bool:
+    def uses_tls(self) -> bool:
         return any(listener.tls is not None for listener in self.all)
 
-    def renew_certificates(self) -> None:
+    def check_certificates(self, properties: Mapping[str, str], done: Callable[[KafkaError | None], None]) -> None:
+        """Call `done` with the reason why the listeners could not use the key and trust stores that these properties
+        name; None if they can. Reading the stores takes a thread."""
+
+        def checked(future: asyncio.Future[None]) -> None:
+            error = future.exception()
+            if error is not None and not isinstance(error, KafkaError):
+                logger.error("the key and trust stores cannot be checked", exc_info=error)
+                error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+            done(error)
+
+        self._loop.run_in_executor(None, self._check_certificates, properties).add_done_callback(checked)
+
+    def _check_certificates(self, properties: Mapping[str, str]) -> None:
+        between_brokers = None if self._settings.static.is_alone else self._settings.static.inter_broker_listener
+        for listener in self.all:
+            if listener.tls is not None:
+                wanted = self._tls_settings(listener.name, properties)
+                if wanted != self._tls_settings(listener.name):
+                    trusts_itself = listener.name == between_brokers
+                    check(listener.tls, wanted, f"listener {listener.name}", trusts_itself=trusts_itself)
+
+    def renew(self) -> None:
         """Use changed key and trust stores for new connections."""
         for listener in self.all:
             if listener.tls is not None:

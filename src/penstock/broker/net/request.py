@@ -154,9 +154,31 @@ class Request:
 
         `on_lost` is called if the client disconnects before.
         """
-        reply: Reply = self.connection.park(mute=mute)
+        reply = self._place(mute=mute)
         reply.on_lost = on_lost
         return lambda response: self.complete(reply, response)
+
+    def _place(self, *, mute: bool = False) -> Reply:
+        """The place of the answer among those to the client's other requests."""
+        return self.connection.park(mute=mute)
+
+    def postponed(self) -> PostponedRequest:
+        """This request, to be handled later; the client's next requests wait."""
+        request = PostponedRequest(
+            self._place(mute=True),
+            self.connection,
+            self.api_key,
+            self.version,
+            self.correlation_id,
+            self.client_id,
+            self.principal,
+            self._authorizer,
+            None if self.frame is None else bytes(self.frame),
+            self.client_host,
+            self.may_be_forwarded,
+        )
+        request.meter = self.meter
+        return request
 
     def complete(self, reply: Reply, response: Any) -> None:
         """Answer a request that was parked."""
@@ -174,7 +196,7 @@ class Request:
 
     def park_encoded(self) -> Callable[[bytes], None]:
         """Like `park`, for an answer that another node has encoded, including the response header."""
-        reply = self.connection.park()
+        reply = self._place()
 
         def answer(data: bytes) -> None:
             if reply.is_wanted:
@@ -182,6 +204,26 @@ class Request:
                 reply.complete([_LENGTH.pack(len(data)), data])
 
         return answer
+
+
+class PostponedRequest(Request):
+    """A request that is handled later, in its place among the client's requests."""
+
+    __slots__ = ("_reply",)
+
+    def __init__(self, reply: Reply, *request: Any) -> None:
+        super().__init__(*request)
+        self._reply = reply
+
+    @property
+    def is_wanted(self) -> bool:
+        return self._reply.is_wanted
+
+    def _place(self, *, mute: bool = False) -> Reply:
+        return self._reply
+
+    def answer(self, response: Any) -> None:
+        self.complete(self._reply, response)
 
 
 class LocalRequest(Request):

@@ -198,7 +198,7 @@ class MutationCharge:
             if self._is_strict:
                 raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
 
-    def told(self, result: Result[Response]) -> Result[Response]:
+    def with_throttle_time(self, result: Result[Response]) -> Result[Response]:
         """The result, with the throttle time in the response; the client's connection is muted."""
         if self._limit is not None and self._throttle_ms:
             self._throttling.quotas.mutation.throttled(self._limit, self._throttle_ms, self._throttling.now_ms())

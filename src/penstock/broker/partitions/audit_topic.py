@@ -38,7 +38,7 @@ REQUEST_S: Final = 10.0
 LAST_WORDS_S: Final = 2.0
 
 
-class Destination(NamedTuple):
+class AuditPartition(NamedTuple):
     topic_id: Uuid
     partition: int
     leader: int
@@ -135,17 +135,17 @@ class AuditTopic(logging.Handler):
             return self._append(destination, batch)
         return await self._send(destination, batch)
 
-    def _destination(self) -> Destination | None:
+    def _destination(self) -> AuditPartition | None:
         topic = self._metadata.image.topics.by_name(self._topic)
         if topic is None:
             return None
         led = [(index, each.leader) for index, each in sorted(topic.partitions.items()) if each.leader >= 0]
         own = [index for index, leader in led if leader == self._node_id]
         if own:
-            return Destination(topic.topic_id, own[0], self._node_id)
-        return Destination(topic.topic_id, *led[self._node_id % len(led)]) if led else None
+            return AuditPartition(topic.topic_id, own[0], self._node_id)
+        return AuditPartition(topic.topic_id, *led[self._node_id % len(led)]) if led else None
 
-    def _append(self, destination: Destination, batch: bytearray) -> str | None:
+    def _append(self, destination: AuditPartition, batch: bytearray) -> str | None:
         replica = self._replica_of(self._topic, destination.partition)
         if replica is None:
             return "this node does not lead it yet"
@@ -156,7 +156,7 @@ class AuditTopic(logging.Handler):
         self._after_append()
         return None
 
-    async def _send(self, destination: Destination, batch: bytearray) -> str | None:
+    async def _send(self, destination: AuditPartition, batch: bytearray) -> str | None:
         peer = self._brokers.peer(destination.leader, CHANNEL)
         if peer is None:
             return f"the address of broker {destination.leader} is not known"

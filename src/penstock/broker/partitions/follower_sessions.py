@@ -57,7 +57,7 @@ def asked_of(request: FetchRequest, *, by_id: bool) -> Iterator[Asked]:
 
 
 class Found(NamedTuple):
-    """What a follower is told about a partition if there is neither an error nor a diverging epoch."""
+    """The answer to a follower about a partition if there is neither an error nor a diverging epoch."""
 
     high_watermark: int
     log_start_offset: int
@@ -161,7 +161,7 @@ class FollowerSession:
     # Positions that were sent data: unless the follower names a new offset, it needs the same data again.
     unconfirmed: dict[Position, None] = field(default_factory=dict, init=False)
     waiting: FollowerFetch | None = field(default=None, init=False)
-    # Whether a position may be due for more than a high watermark that nobody waits for.
+    # Whether a position may be due for more than a high watermark that no fetch waits for.
     has_news: bool = field(default=True, init=False)
 
     def update(self, request: FetchRequest, asked: Iterable[Asked]) -> list[Position]:

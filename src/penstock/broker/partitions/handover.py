@@ -67,7 +67,7 @@ LEADER_HINTS_SINCE: Final = 10
 _TOO_EARLY: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
-class Held(NamedTuple):
+class HeldRequest(NamedTuple):
     request: Request
     message: ProduceRequest
     answer: Callable[[Any], None]
@@ -95,7 +95,7 @@ class Handover:
         self._limits = limits
         self._hints = hints
         self.is_on = False
-        self._held: dict[TopicPartition, deque[Held]] = {}
+        self._held: dict[TopicPartition, deque[HeldRequest]] = {}
         self._held_bytes = 0
         self.passed_on = 0  # requests that a successor has answered
         self._under_way: set[TopicPartition] = set()
@@ -146,7 +146,7 @@ class Handover:
         self._held_bytes += len(records)
         self._last_taken = self._loop.time()
         self._on_connection[request.connection] += 1
-        held = Held(request, message, request.park(), len(records), self._loop.time() + HOLD_S)
+        held = HeldRequest(request, message, request.park(), len(records), self._loop.time() + HOLD_S)
         self._held.setdefault(partition, deque()).append(held)
         self._loop.call_later(HOLD_S, self._go_on, partition)
         self._go_on(partition)
@@ -189,7 +189,7 @@ class Handover:
             return None
         return self._brokers.peer(known.leader, CHANNEL)
 
-    def _answered(self, partition: TopicPartition, held: Held, outcome: ProduceResponse | PeerFailed) -> None:
+    def _answered(self, partition: TopicPartition, held: HeldRequest, outcome: ProduceResponse | PeerFailed) -> None:
         waiting = self._held.get(partition)
         if waiting and waiting[0] is held:
             if isinstance(outcome, PeerFailed):
@@ -205,21 +205,21 @@ class Handover:
                 self._answer(partition, held, answer)
         self._again(partition)
 
-    def _refuse(self, partition: TopicPartition, held: Held, code: ErrorCode) -> None:
+    def _refuse(self, partition: TopicPartition, held: HeldRequest, code: ErrorCode) -> None:
         """Refuse the first held request and the later ones of the same connection."""
         connection = held.request.connection
         self._refuse_one(partition, held, code)
         for later in [each for each in self._held.get(partition, ()) if each.request.connection is connection]:
             self._refuse_one(partition, later, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-    def _refuse_one(self, partition: TopicPartition, held: Held, code: ErrorCode) -> None:
+    def _refuse_one(self, partition: TopicPartition, held: HeldRequest, code: ErrorCode) -> None:
         error = KafkaError(code)
         answer = PartitionProduceResponse(
             index=partition.partition, base_offset=-1, error_code=code, error_message=error.message
         )
         self._answer(partition, held, answer)
 
-    def _answer(self, partition: TopicPartition, held: Held, answer: PartitionProduceResponse) -> None:
+    def _answer(self, partition: TopicPartition, held: HeldRequest, answer: PartitionProduceResponse) -> None:
         waiting = self._held[partition]
         waiting.remove(held)
         if not waiting:
@@ -244,7 +244,7 @@ class Handover:
         return self._calm[connection] > CALM
 
     def _tell_successor(
-        self, partition: TopicPartition, held: Held, answer: PartitionProduceResponse, response: ProduceResponse
+        self, partition: TopicPartition, held: HeldRequest, answer: PartitionProduceResponse, response: ProduceResponse
     ) -> None:
         hint = self._hints.current_leader(held.request.connection, *partition)
         if hint is not None:

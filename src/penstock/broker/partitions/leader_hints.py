@@ -1,4 +1,4 @@
-"""Finds the current leader for clients that asked the wrong broker (KIP-951).
+"""Errors for clients that asked the wrong broker, and the current leader that they should ask instead (KIP-951).
 
 The error response contains the leader's address, which saves the client a metadata request.
 """
@@ -14,6 +14,8 @@ from penstock.metadata.image import Metadata
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition, Uuid
 
+# Clients may take these errors as final, and lose data. They are true only if this broker still leads the partition.
+_FINAL_AT_LEADER = (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 _MISPLACED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -27,12 +29,20 @@ class Hint(NamedTuple):
 
 class LeaderHints:
     def __init__(
-        self, metadata: Metadata, endpoints: Endpoints, is_offline: Callable[[TopicPartition, Uuid], bool]
+        self,
+        metadata: Metadata,
+        endpoints: Endpoints,
+        is_offline: Callable[[TopicPartition, Uuid], bool],
+        is_surely_alive: Callable[[], bool],
     ) -> None:
-        """`is_offline`: whether a partition of that topic is in a log directory of this broker that is offline."""
+        """`is_offline`: whether a partition of that topic is in a log directory of this broker that is offline.
+
+        `is_surely_alive`: whether no controller can have replaced this broker as a leader.
+        """
         self._metadata = metadata
         self._endpoints = endpoints
         self._is_offline = is_offline
+        self._is_surely_alive = is_surely_alive
 
     def hint(self, connection: Connection, topic: str, index: int, code: int) -> Hint | None:
         """The leader to name with an error; None if this error names none, or no leader is known."""
@@ -50,6 +60,13 @@ class LeaderHints:
         if endpoint is None:
             return None
         return Hint(broker.broker_id, partition.leader_epoch, endpoint.host, endpoint.port, broker.rack)
+
+    def checked(self, code: ErrorCode) -> ErrorCode:
+        """The error itself, or NOT_LEADER_OR_FOLLOWER if another broker may lead by now and know better: it may have
+        the offset that is missing here, or the batches before this one."""
+        if code in _FINAL_AT_LEADER and not self._is_surely_alive():
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return code
 
     def topic_name(self, topic_id: Uuid) -> str | None:
         return self._metadata.image.topics.name_of(topic_id)

@@ -143,7 +143,7 @@ class Repairs:
             logger.warning("%s: %d bytes repaired with those of broker %d", segment.path, len(data), broker_id)
             return True
         logger.error(
-            "%s: nobody else has offsets %d to %d, as far as can be asked now; they cannot be read",
+            "%s: no replica that can be reached has offsets %d to %d; they cannot be read",
             replica.topic_partition,
             damage.first_offset,
             damage.next_offset,

@@ -24,7 +24,7 @@ class Search(NamedTuple, Generic[Found]):
     done: Callable[[Found | KafkaError], None]
 
 
-class _Asked(NamedTuple):
+class _SearchRequest(NamedTuple):
     """The searches of one request."""
 
     searches: deque[Search[Any]]
@@ -36,7 +36,7 @@ class _Asked(NamedTuple):
 class Searches:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._asked: deque[_Asked] = deque()
+        self._asked: deque[_SearchRequest] = deque()
         self._is_busy = False
 
     def run(
@@ -47,7 +47,7 @@ class Searches:
         If a search raises an error other than KafkaError, which is a defect, `failed` is called and the remaining
         searches are dropped. Calling the returned function drops them as well.
         """
-        asked = _Asked(deque(searches), all_done, failed)
+        asked = _SearchRequest(deque(searches), all_done, failed)
         self._asked.append(asked)
         if not self._is_busy:
             self._next()
@@ -60,12 +60,12 @@ class Searches:
                 self._begin(asked, asked.searches.popleft())
                 return
 
-    def _begin(self, asked: _Asked, search: Search[Any]) -> None:
+    def _begin(self, asked: _SearchRequest, search: Search[Any]) -> None:
         self._is_busy = True
         future = self._loop.run_in_executor(None, search.work)
         future.add_done_callback(lambda done: self._finished(asked, search, done))
 
-    def _finished(self, asked: _Asked, search: Search[Any], future: asyncio.Future[Any]) -> None:
+    def _finished(self, asked: _SearchRequest, search: Search[Any], future: asyncio.Future[Any]) -> None:
         self._is_busy = False
         if future.cancelled():
             return

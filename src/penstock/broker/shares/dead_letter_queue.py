@@ -1,4 +1,4 @@
-"""Copies records that nobody could process to the dead letter queue of their group (KIP-1191).
+"""Copies records that no member could process to the dead letter queue of their group (KIP-1191).
 
 A record that was rejected, or delivered too often, is archived once it is in the topic that the group names with
 `errors.deadletterqueue.topic.name`. There it has headers that say where it came from and why; its key, value and own
@@ -53,7 +53,7 @@ class Unusable(Exception):
     """Why the dead letter queue cannot be used."""
 
 
-class Destination(NamedTuple):
+class DeadLetterPartition(NamedTuple):
     topic: str
     topic_id: Uuid
     partition: int
@@ -89,7 +89,7 @@ class DeadLetterQueue:
         """`done` is called when the records are copied, or cannot be."""
         _Copying(self, group_id, replica, letter, settings, done).go_on()
 
-    def destination(self, name: str, source_partition: int) -> Destination | None:
+    def destination(self, name: str, source_partition: int) -> DeadLetterPartition | None:
         """Where to write; None if there is no leader yet. Raises Unusable if the topic must not be used."""
         image, now = self._metadata.image, self.settings.now
         prefix = now.errors_deadletterqueue_topic_name_prefix
@@ -117,7 +117,7 @@ class DeadLetterQueue:
             raise Unusable(f"topic {name} is not a dead letter queue: set {ENABLE}=true on it")
         index = source_partition % len(topic.partitions)
         leader = topic.partitions[index].leader
-        return Destination(name, topic.topic_id, index, leader) if leader >= 0 else None
+        return DeadLetterPartition(name, topic.topic_id, index, leader) if leader >= 0 else None
 
 
 class _Copying:
@@ -164,7 +164,7 @@ class _Copying:
             last = min(self._letter.last, self._next + OFFSETS_AT_ONCE - 1)
             self._send(destination, [self._record(offset, None) for offset in range(self._next, last + 1)], last)
 
-    def _was_read(self, destination: Destination, future: asyncio.Future[tuple[list[Record], int]]) -> None:
+    def _was_read(self, destination: DeadLetterPartition, future: asyncio.Future[tuple[list[Record], int]]) -> None:
         if future.cancelled():
             return
         error = future.exception()
@@ -193,7 +193,7 @@ class _Copying:
         key, value = (None, None) if record is None else (record.key, record.value)
         return self._queue.clock.now_ms(), key, value, headers
 
-    def _send(self, destination: Destination, records: list[NewRecord], last: int) -> None:
+    def _send(self, destination: DeadLetterPartition, records: list[NewRecord], last: int) -> None:
         timeout_ms = self._queue.settings.now.request_timeout_ms
         request = ProduceRequest(
             acks=-1,

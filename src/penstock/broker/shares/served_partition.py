@@ -264,7 +264,7 @@ class ServedPartition:
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything is persisted, and nobody waits."""
+        """Whether everything is persisted, and no request waits."""
         return self._persister.is_idle and not self._waiting
 
     def drop(self) -> None:
@@ -282,4 +282,4 @@ _LOST = frozenset(
 
 
 def _ignore(code: ErrorCode) -> None:
-    """Nobody waits for the outcome."""
+    """No request waits for the outcome."""

@@ -2,8 +2,8 @@
 
 A superuser creates and deletes ACLs, through any broker. Two clients write, read, look at metadata, and ask the
 controller (through a broker, in an Envelope) whether they might create topics. Each answer is compared with what the
-ACLs say that the deciding node knew, by a reference that reads all of them: whoever is denied gets
-TOPIC_AUTHORIZATION_FAILED (`DeniedIsRefused`), whoever is allowed does not (`AllowedIsServed`). Answers during which
+ACLs say that the deciding node knew, by a reference that reads all of them: a client that is denied gets
+TOPIC_AUTHORIZATION_FAILED (`DeniedIsRefused`), one that is allowed does not (`AllowedIsServed`). Answers during which
 that node learned of other ACLs are left out. Brokers and controllers crash and lose power, all of them at once, too; in
 the end every ACL that was acknowledged is there (`AclsSurvive`).
 """
@@ -220,7 +220,7 @@ class AclStory:
         there = set(image.acls)
         lost, unknown = self.certain - there, there - self.certain - self.doubtful
         if lost or unknown:
-            raise Violation("AclsSurvive", f"lost: {sorted(lost)}; nobody wanted: {sorted(unknown)}")
+            raise Violation("AclsSurvive", f"lost: {sorted(lost)}; not requested: {sorted(unknown)}")
 
 
 def _known(machine: Machine | None) -> AclsImage | None:

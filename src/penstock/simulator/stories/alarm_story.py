@@ -159,7 +159,7 @@ class AlarmStory:
         try:
             await self.world.until(
                 lambda: all(self.partitions(machine)[index].leader not in (-1, victim) for machine in others),
-                f"somebody leads in the place of {victim}",
+                f"another broker leads instead of {victim}",
                 patience_s=2.0 if self.one_machine else 6.0,  # it takes several round trips of 100 ms
             )
         except Violation as late:

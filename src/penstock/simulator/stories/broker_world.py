@@ -122,7 +122,7 @@ class BrokerWorld:
         node = Node(settings, environment, authorizer=self._authorizer)
         try:
             await node.start()
-        except Exception as error:  # noqa: BLE001 - it is for whoever waits
+        except Exception as error:  # noqa: BLE001 - the waiting caller gets it
             ready.set_exception(error)
             return
         self.node = node

@@ -164,7 +164,7 @@ class DiskStory(ClusterStory):
 
     async def everybody_back(self) -> None:
         """Without eligible leader replicas the controller may have fenced all brokers but one, one by one, although
-        none was dead. If the directory of that one is replaced, nobody is left who may lead."""
+        none was dead. If the directory of that one is replaced, no replica is left that may lead."""
         while True:
             self.heal()
             await self.world.until(lambda: self.all_in_sync() or self.without_leader(), "all replicas are in sync")

@@ -45,7 +45,7 @@ class AppendTimes(Law):
         if answer.log_append_time_ms not in known:
             raise Violation(
                 "AppendTime",
-                f"partition {promises.index}: a producer is told {answer.log_append_time_ms} for {answer.base_offset}, "
+                f"partition {promises.index}: a producer got {answer.log_append_time_ms} for {answer.base_offset}, "
                 f"the log has {sorted(known)}",
             )
 
@@ -53,4 +53,4 @@ class AppendTimes(Law):
 def check_no_time(promises: Promises, answer: PartitionProduceResponse) -> None:
     """For topics with the producer's own timestamps."""
     if answer.log_append_time_ms != NO_TIME:
-        raise Violation("AppendTime", f"partition {promises.index}: a producer is told {answer.log_append_time_ms}")
+        raise Violation("AppendTime", f"partition {promises.index}: a producer got {answer.log_append_time_ms}")

@@ -515,7 +515,7 @@ class ClusterStory(Misfortunes):
 
     def replicas_agree(self, promises: Promises) -> bool:
         """Their logs end at the same offset and begin at the leader's. One may begin later where replicas delete by
-        themselves: by retention, or because it led when records were deleted, and nobody heard of it."""
+        themselves: by retention, or because it led when records were deleted, and no other node knows."""
         contents = self.contents(promises)
         leader = contents.get(f"broker-{self.partition(promises).leader}")
         if leader is None or len(contents) != REPLICAS:
@@ -532,7 +532,7 @@ class ClusterStory(Misfortunes):
         promises.check(found, name, log_start)
         last: dict[bytes, int] = {}
         for offset, value in found.items():
-            assert value in promises.sent, f"nobody sent {value!r}"
+            assert value in promises.sent, f"no producer sent {value!r}"
             producer, number, _ = value.split(b":", 2)
             if producer == NAME.encode():
                 continue  # it has a law of its own

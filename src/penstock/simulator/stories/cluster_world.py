@@ -249,6 +249,9 @@ class ClusterWorld:
             **({} if dynamic else {"penstock.cluster.id": CLUSTER_ID}),
             **(properties or {}),
         }
+        self.user: tuple[str, str] | None = None
+        """The name and password with which clients log in, if they have to."""
+        self.logins = 0
         self.machines: dict[str, Machine] = {}
         for number in range(1, controllers + 1):
             self.add_controller(number)
@@ -361,4 +364,5 @@ class ClusterWorld:
     def client(
         self, name: str, *, patience: float = 30.0, client_id: str = "simulated"
     ) -> AbstractAsyncContextManager[Client]:
-        return connected(name, PORT, patience, client_id)
+        self.logins += self.user is not None
+        return connected(name, PORT, patience, client_id, self.user)

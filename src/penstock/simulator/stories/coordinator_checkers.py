@@ -147,7 +147,9 @@ class CoordinatorWatch:
             self._decided[shard] = replayed.popleft()[1]
         for transactional_id, ending in shard.outbox.endings.items():
             if ending.attempts and ending.position > self._decided.get(shard, 0):
-                raise Violation("DecidedFirst", f"{transactional_id}: {ending.transaction.status.label} is told around")
+                raise Violation(
+                    "DecidedFirst", f"{transactional_id}: {ending.transaction.status.label} is sent to the partitions"
+                )
 
     def _check_offsets(self, machine: Machine, partition: CoordinatorPartition[Any], shard: GroupShard) -> None:
         for key, acknowledged in self._acknowledged().items():
@@ -177,9 +179,9 @@ def durable_state(shard: Any) -> dict[object, str]:
         return {
             each.transactional_id: repr((*each[:5], sorted(each.partitions), *each[6:])) for each in shard.transactions
         }
-    written, consumer, shares, (by_group, pending, _) = shard.state.durable()
+    written, consumer, shares, streams, (by_group, pending, _) = shard.state.durable()
     state: dict[object, str] = {("classic", group_id): repr(value) for group_id, value in written.items()}
-    for kind, modern in (("consumer", consumer), ("share", shares)):
+    for kind, modern in (("consumer", consumer), ("share", shares), ("streams", streams)):
         for group_id, group in modern.items():
             for name, value in group.items():
                 state[kind, group_id, name] = repr(sorted(value.items()) if isinstance(value, dict) else value)

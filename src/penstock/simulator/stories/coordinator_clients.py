@@ -1,11 +1,15 @@
 """Clients of the coordinators of a simulated cluster: what they share, and those that are not group members.
 
 They use the protocol and no client library: each finds its coordinator, loses it, and repeats unanswered requests.
+
+`OffsetsAreCurrent`: no broker returns an offset that is older than the last one acknowledged when it was asked, even if
+another one has replaced it as the coordinator and it does not know.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -218,7 +222,8 @@ class CoordinatorClients:
 
 
 class Committer:
-    """A group without members that commits one offset after the other."""
+    """A group without members that commits one offset after the other, each with the coordinator that it finds then: a
+    former coordinator gets no commit that it would wait for."""
 
     def __init__(self, clients: CoordinatorClients, group: str) -> None:
         self._clients = clients
@@ -230,6 +235,7 @@ class Committer:
         clients = self._clients
         while not clients.over:
             self.sent += 1
+            clients.forget(Place(GROUP, self.group))
             await clients.until_answered(Place(GROUP, self.group), clients.commit_offset(self.group, {0: self.sent}))
             self.acknowledged = self.sent
             clients.events["commits"] += 1
@@ -240,6 +246,30 @@ class Committer:
         found = await self._clients.offset_of(self.group)
         if not low <= found <= self.sent:
             raise Violation("AcknowledgedCommits", f"{self.group}: {found}, not in {low} to {self.sent}")
+
+
+class OffsetReader:
+    """Asks any broker for the offset of the committer, also those that are coordinators no longer."""
+
+    def __init__(self, clients: CoordinatorClients, committer: Committer, chance: random.Random) -> None:
+        self._clients = clients
+        self._committer = committer
+        self._chance = chance
+
+    async def run(self) -> None:
+        clients = self._clients
+        ask = clients.fetch_offset(self._committer.group, stable=False)
+        while not clients.over:
+            least = self._committer.acknowledged
+            name = self._chance.choice([machine.name for machine in clients.world.brokers])
+            with contextlib.suppress(Lost):
+                async with clients.world.client(name, patience=PATIENCE_S) as client:
+                    code, offset = await ask(client)
+                if code is ErrorCode.NONE:
+                    clients.events["offsets read"] += 1
+                    if offset < least:
+                        raise Violation("OffsetsAreCurrent", f"{name} says {offset}, {least} was acknowledged before")
+            await asyncio.sleep(self._chance.uniform(0.1, 1.0))
 
 
 class Deleter:

@@ -5,7 +5,7 @@ the last owner was. The laws:
 
 - `OneOwner`: a partition has one owner in a generation of a classic group. In a consumer group it has one at any
   moment: a member owns what it was given until it reports that it has given it up, or its session may have ended.
-- `AcknowledgedCommits`: a new owner of a partition finds what was committed before.
+- `AcknowledgedCommits`: a new owner of a partition finds what was committed before, whichever broker answers.
 - `MembersStay`: a member whose session lasts is not removed.
 - `GroupsSettle`: once everything works, the remaining members share all partitions.
 """
@@ -183,11 +183,8 @@ class Member(ABC):
     async def _find_position(self, partition: int) -> None:
         clients, group = self.clients, self.group
         least = group.acknowledged[partition]
-        code, offset, is_current = await clients.attempt(
-            group.place, clients.fetch_offset(group.name, partition, stable=False)
-        )
-        # A member that has been cut off may not know what others have committed.
-        if code is not ErrorCode.NONE or not is_current or partition not in self.owned:
+        code, offset, _ = await clients.attempt(group.place, clients.fetch_offset(group.name, partition, stable=False))
+        if code is not ErrorCode.NONE or partition not in self.owned:
             return
         if offset < least:
             raise Violation("AcknowledgedCommits", f"{group.name}: {partition} is at {offset}, and was at {least}")

@@ -5,8 +5,8 @@ groups deleted. Producers write transactions over all partitions of a topic and 
 replaced without knowing. Meanwhile brokers, including their coordinators, are killed, stopped, lose power, have full or
 broken disks, are cut off or slowed down. Leaders are elected, logs truncated and compacted. Time is virtual.
 
-The laws of the coordinators are in `coordinator_checkers`, `coordinator_groups` and `coordinator_workers`, those of
-replicas in `replica_state`. At the end, when all nodes are back:
+The laws of the coordinators are in `coordinator_checkers`, `coordinator_clients`, `coordinator_groups` and
+`coordinator_workers`, those of replicas in `replica_state`. At the end, when all nodes are back:
 
 - `NoHangingTransaction`: no transaction blocks readers or offsets, except for those of a two-phase commit that are not
   ended yet;
@@ -32,7 +32,13 @@ from penstock.simulator.stories.cluster_circumstances import Circumstances, choo
 from penstock.simulator.stories.cluster_story import REPLICAS, TOPIC, ClusterStory
 from penstock.simulator.stories.cluster_world import Machine
 from penstock.simulator.stories.coordinator_checkers import CoordinatorWatch
-from penstock.simulator.stories.coordinator_clients import ENDLESS_S, Committer, CoordinatorClients, Deleter
+from penstock.simulator.stories.coordinator_clients import (
+    ENDLESS_S,
+    Committer,
+    CoordinatorClients,
+    Deleter,
+    OffsetReader,
+)
 from penstock.simulator.stories.coordinator_groups import SESSION_MS, Member, SimulatedGroup
 from penstock.simulator.stories.coordinator_prepared import TwoPhaseWriter
 from penstock.simulator.stories.coordinator_workers import NEW, OLD, CommittedReader, TransactionalWriter
@@ -42,6 +48,7 @@ from penstock.simulator.twins.loop import SimulatedLoop
 
 EVENTS = (
     "commits", "commits of members", "commits too late", "groups deleted", "generations", "members fenced",
+    "offsets read",
     "members left", "members vanished", "members hung", "transactions committed", "transactions aborted",
     "transactions given up", "transactions left open", "transactions cut short", "batches too late",
     "producers vanished", "producers taken for dead", "zombies refused", "transactions prepared",
@@ -130,6 +137,7 @@ class CoordinatorStory(ClusterStory):
         )
         count = len(self.promises)
         self.committer = Committer(asking, "committer")
+        self.offset_reader = OffsetReader(asking, self.committer, random.Random(f"{seed}/offsets"))
         self.deleter = Deleter(asking)
         self.groups = [
             SimulatedGroup(asking, "classic", count, members=3, classic=True),
@@ -146,9 +154,9 @@ class CoordinatorStory(ClusterStory):
         self.outcomes = {writer.name: writer.outcomes for writer in self.writers}
         self.committed_readers = [CommittedReader(asking, index, self.outcomes) for index in range(count)]
 
-    def everybody(self) -> list[Committer | Deleter | TransactionalWriter | CommittedReader | Member]:
+    def everybody(self) -> list[Committer | OffsetReader | Deleter | TransactionalWriter | CommittedReader | Member]:
         members = [member for group in self.groups for member in group.members]
-        return [self.committer, self.deleter, *self.writers, *self.committed_readers, *members]
+        return [self.committer, self.offset_reader, self.deleter, *self.writers, *self.committed_readers, *members]
 
     def acknowledged(self) -> dict[tuple[str, int], int]:
         found = {(self.committer.group, 0): self.committer.acknowledged}

@@ -125,7 +125,7 @@ class TopicModel:
                 f"it is {found.get(offset, b'nothing')[:20]!r}"
             )
         for offset, value in found.items():
-            assert value in self.sent, f"{self.name}: nobody sent {value[:20]!r} at {offset}"
+            assert value in self.sent, f"{self.name}: no producer sent {value[:20]!r} at {offset}"
             doubtful = self.in_doubt.pop(offset, value)
             if doubtful == value:
                 self.tell(offset, value)

@@ -4,7 +4,7 @@ Laws:
 
 - `AcknowledgedIsFinal`: a record whose acceptance or rejection was confirmed is not delivered again, neither by that
   leader nor by a later one.
-- `OneOwner`: in one leader epoch, nobody gets a record that another member holds.
+- `OneOwner`: in one leader epoch, no member gets a record that another member holds.
 - `CountsNeverFall`: in one leader epoch each delivery of a record counts one more; that of a new leader counts more
   than what was persisted.
 - `DeliveryLimit`: a record is delivered at most as often as the limit says, and once more for each change of leader and
@@ -29,7 +29,7 @@ from penstock.simulator.story import StoryResult, Violation
 
 MEMBERS: Final = ("ada", "ben", "cleo", "dan")
 SECONDS: Final = 30
-HEALED_SECONDS: Final = 40
+HEALED_S: Final = 40
 STEP_MS: Final = 25
 EVENTS = (
     "accepted",
@@ -80,7 +80,7 @@ class ShareStory:
         self.checked: dict[int, int] = {}  # by epoch: the start offset that was checked last
         # What the laws are about: of each record.
         self.final_since: dict[int, int] = {}  # the epoch of the leader that confirmed it
-        self.may_be_final: set[int] = set()  # somebody tried
+        self.may_be_final: set[int] = set()  # a member tried
         self.deliveries: Counter[int] = Counter()
         self.counts: dict[tuple[int, int], int] = {}  # by epoch and offset
         self.holders: dict[tuple[int, int], tuple[str, int]] = {}  # by epoch and offset: who, and until when
@@ -101,7 +101,7 @@ class ShareStory:
                 self.misfortune()
                 self.step(step)
             self.heal()
-            for step in range(HEALED_SECONDS * 1000 // STEP_MS):
+            for step in range(HEALED_S * 1000 // STEP_MS):
                 if self.is_all_settled():
                     break
                 self.step(step)

@@ -13,6 +13,7 @@ from penstock.simulator.stories import (
     metadata_story,
     node_story,
     replication_story,
+    secured_story,
     share_story,
     suspend_story,
 )
@@ -67,6 +68,13 @@ STORIES = {
             "alarms", "brokers that live, and a network that says otherwise", alarm_story.EVENTS, alarm_story.play, {}
         ),
         Story("acls", "ACLs that change while they are used, real broker code", acl_story.EVENTS, acl_story.play, {}),
+        Story(
+            "secured",
+            "a replicated topic where everybody logs in and ACLs decide, real broker code",
+            secured_story.EVENTS,
+            secured_story.play,
+            {},
+        ),
         Story("suspends", "transactions on a machine that sleeps", suspend_story.EVENTS, suspend_story.play, {}),
     )
 }

@@ -343,7 +343,7 @@ class SimulatedLoop(base_events.BaseEventLoop):
                 result = func(*args)
         except (SystemExit, KeyboardInterrupt):
             raise
-        except BaseException as error:  # noqa: BLE001 - it belongs to whoever awaits the future
+        except BaseException as error:  # noqa: BLE001 - the coroutine that awaits the future gets it
             if not future.cancelled():
                 future.set_exception(error)
         else:

@@ -90,7 +90,7 @@ class SimulatedThread:
         try:
             with as_worker():
                 self.outcome = self._context.run(self._work)
-        except BaseException as error:  # noqa: BLE001 - it belongs to whoever waits for the work
+        except BaseException as error:  # noqa: BLE001 - the caller that waits for the work gets it
             self.error = error
         finally:
             _current.thread = None

@@ -19,6 +19,7 @@ from penstock.broker.net.tls import HandshakeRefused, TlsStream
 from penstock.settings.tls import TlsSettings
 from penstock.tls.authority import Authority
 from penstock.tls.contexts import TlsContexts, client_context
+from property_examples import examples
 
 NOW = datetime.datetime.now(datetime.UTC)
 CA = Authority.create("Test CA", NOW)
@@ -197,7 +198,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(STEPS, st.integers(1, 50_000))
 def test_the_same_bytes_arrive_in_order(  # noqa: C901
     steps: list[tuple[str, Any]], buffer_size: int
