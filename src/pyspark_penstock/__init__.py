@@ -1,4 +1,4 @@
-"""Where Spark looks for the format "penstock" when nobody registered it."""
+"""Where Spark looks for the format "penstock" when it is not registered."""
 
 from __future__ import annotations
 

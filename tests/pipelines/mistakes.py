@@ -125,6 +125,10 @@ MISTAKES: dict[str, Mistake] = {
         "sinks:\n  one: {from: one, topic: one}\n  two: {from: two, topic: two}\n  all: {from: orders, topic: all, key: customer}\n",
         "custmer", "customer", '8:26: error: no column "customer"; did you mean "custmer"? (also in lines 9, 13)', True,
     ),
+    "table misspelt, with an expectation": whole(
+        "steps:\n  out: {sql: 'SELECT id FROM §', expect: [{that: id > 0}]}\n" + SINK,
+        "oders", "orders", '8:30: error: no source or step "oders"; did you mean "orders"?',
+    ),
     "table misspelt, used later": whole(
         "steps:\n  one: {sql: 'SELECT id, customer FROM §'}\n  two: {sql: 'SELECT id, customer FROM one'}\n"
         "sinks: {out: {from: two, topic: copies}}\n",

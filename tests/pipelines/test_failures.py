@@ -109,6 +109,39 @@ END = " SQLSTATE: 38000\n=== Streaming Query ===\nIdentifier: x\npenstock.pipeli
             True,
             True,
         ),
+        (
+            f"{STREAM}Job aborted due to stage failure: org.apache.spark.api.python.PythonException: Traceback (most "
+            'recent call last):\n  File "/lib/python3.11/site-packages/pyspark/worker.py", line 9, in main\n'
+            f"  File \"/home/ann/prices.py\", line 13, in converted\nKeyError: 'EUR'{END}",
+            "computing or writing the batch",
+            "KeyError: 'EUR' (prices.py, line 13)",
+            False,
+            False,
+        ),
+        (
+            f"{WRITING}pyspark.errors.exceptions.captured.AnalysisException: [UNRESOLVED_COLUMN.X] no column\n\n"
+            "The above exception was the direct cause of the following exception:\n\n"
+            f'penstock.pipelines.spec.problems.StepFailed: step "s": [UNRESOLVED_COLUMN.X] no column{END}',
+            'computing step "s"',
+            'step "s": [UNRESOLVED_COLUMN.X] no column',
+            True,
+            True,
+        ),
+        (
+            f'{WRITING}penstock.pipelines.spec.problems.StepFailed: step "s": ValueError: no price (s.py, line 2){END}',
+            'computing step "s"',
+            'step "s": ValueError: no price (s.py, line 2)',
+            False,
+            False,
+        ),
+        (
+            "An error occurred while calling o9.start.\n: com.fasterxml.jackson.core.JsonParseException: Unrecognized "
+            "token 'x'\n at [Source: (String)]\n\tat org.apache.spark.sql.X.y(X.scala:1)\n",
+            "starting from its checkpoint",
+            "com.fasterxml.jackson.core.JsonParseException: Unrecognized token 'x'",
+            True,
+            True,
+        ),
         (f"{STREAM}no worker{END}", "computing or writing the batch", "no worker", False, False),
     ],
 )
@@ -126,7 +159,7 @@ def test_errors_that_spark_has_not_seen() -> None:
     assert not explain(SinkUnavailable("down")).ends_run(once=True)
     assert explain(ValueError()).why == "ValueError"
     planned = "[UNRESOLVED_COLUMN.X] no column `a`. SQLSTATE: 42703; line 1 pos 7;\n'Project ['a]\n+- Relation [id#1]"
-    assert "Project" not in explain(RuntimeError(planned)).why
+    assert explain(RuntimeError(planned)).why == "[UNRESOLVED_COLUMN.X] no column `a`."
 
 
 def test_a_failed_run_ends_with_five_lines() -> None:

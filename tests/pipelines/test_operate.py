@@ -201,7 +201,8 @@ def test_what_a_plan_has_written_is_observed_by_spark(caplog: pytest.LogCaptureF
     assert (told.rows_out, told.dead_letters, told.batches) == ({"a": 5, "b": 0}, 3, 2)
     assert (told.dead_letters_by_reason, told.sink_seconds) == ({"null": 1, "expects": 2}, {"a,b": 0.15})
     assert (told.latency_ms, told.latency_max_ms, status.latency.records) == (1200, 1700, 5)
-    assert [each.getMessage() for each in caplog.records] == ['batch 0: 3 rows of "orders" break "an amount"']
+    told_lines = [each.getMessage() for each in caplog.records if each.name == "penstock.pipelines"]
+    assert told_lines == ['batch 0: 3 rows of "orders" break "an amount"']
 
 
 def test_latency_is_from_the_timestamps_of_records_to_the_end_of_their_batch() -> None:
@@ -234,7 +235,10 @@ def test_how_it_looks() -> None:
     assert first == ["q", "backing", "off", "3", "s", "-", "0", "-", "-", "0", "0", "3", "-"]
     assert second == ["p", "running", "1", "20", "50", "4", "2", "41", "1", "2026-05-01T00:00:00Z"]
     assert [" ".join(line) for line in errors] == ["q: 5s ago: [x] down", "p: 5s ago: down"]
-    assert line_of(down, 6000).endswith("restarts 3, watermark -, error: [x] down")
+    assert line_of(down, 6000) == "q: backing off 3 s, error: [x] down"  # no batch, no figures
+    failed = dataclasses.replace(down, state="failed", batch_id=4)
+    assert line_of(failed, 6000).endswith("restarts 3, watermark -, error: [x] down")
+    assert line_of(failed, 6000, failure=False).endswith("restarts 3, watermark -")
 
 
 # Metrics.

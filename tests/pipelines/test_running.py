@@ -56,7 +56,7 @@ def test_messages_are_one_line_without_secrets_and_stacks() -> None:
 
     told = message_of(error)
 
-    assert told == "pyspark.errors.exceptions.captured.AnalysisException: no table at jdbc:x?p=***"
+    assert told == "pyspark.errors.exceptions.captured.AnalysisException: no table at jdbc:x?p=*** (x.py, line 1)"
     failed = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: no worker SQLSTATE: XXKST\n"
     assert message_of(RuntimeError(f"{failed}=== Streaming Query ===\nIdentifier: x")) == "no worker"
     cause = "psycopg.OperationalError: no such file\n\nThe above exception was the direct cause of the following one:"

@@ -75,9 +75,10 @@ def test_what_is_missing_is_told_before_spark_starts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("penstock.cli.pipeline._session", lambda *_: pytest.fail("Spark was started"))
-    made, between, missing = unique_topic("made"), unique_topic("between"), unique_topic("missing")
+    made, between, missing = unique_topic("made"), unique_topic("between"), "nowhere"
     with Admin(bootstrap) as admin:
         admin.topics.create(made, partitions=1)
+        admin.topics.create(between, partitions=1)
 
     def written(stem: str, **fields: str) -> str:
         file = tmp_path / f"{stem}.yaml"
@@ -85,16 +86,26 @@ def test_what_is_missing_is_told_before_spark_starts(
         return str(file)
 
     first = written("first", source=made, sink=between)
-    second = written("second", source=between, sink="elsewhere")  # what the first one makes
-    third = written("third", source=missing, sink="elsewhere")
+    second = written("second", source=between, sink=made)
+    third = written("third", source=missing, sink=made)
     status, _, err = cli("pipeline", "run", first, second, third, "--once")
-    assert (status, err.splitlines()[-1]) == (1, f"penstock: third: {bootstrap} has no topic {missing}")
+    way_out = f"correct the name in {third}, or create it: penstock topics create {missing}"
+    assert (status, err.splitlines()[-1]) == (1, f"penstock: third: {bootstrap} has no topic {missing}; {way_out}")
+    letters = "there is no topic for dead letters, so the first one ends the run: penstock topics create"
+    assert f"first: {letters} first.dead-letters" in err.splitlines()
 
-    away = written("away", source=made, sink="elsewhere", bootstrap="127.0.0.1:1")
+    close = written("close", source=made, sink=f"{between}x")
+    status, _, err = cli("pipeline", "run", close, "--once")
+    assert status == 1
+    assert f'close: {bootstrap} has no topic {between}x (did you mean "{between}"?); ' in err.splitlines()[-1]
+
+    away = written("away", source=made, sink=between, bootstrap="127.0.0.1:1")
     status, _, err = cli("pipeline", "run", away, "--once")
-    assert (status, err.splitlines()[-1]) == (1, "penstock: cannot connect to 127.0.0.1:1: Connection refused")
+    why = "cannot connect to 127.0.0.1:1: Connection refused"
+    to_do = f"start the brokers, or correct bootstrap in {away}"
+    assert (status, err.splitlines()[-1]) == (1, f"penstock: away: {why}; {to_do}")
 
-    namesake = written("other", name="first", source=made, sink="elsewhere")
+    namesake = written("other", name="first", source=made, sink=between)
     status, _, err = cli("pipeline", "run", first, namesake)
     assert (status, err.splitlines()[-1]) == (1, f'penstock: {first}, {namesake}: 2 pipelines are called "first"')
 

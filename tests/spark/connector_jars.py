@@ -30,8 +30,11 @@ def connector_jars() -> list[str]:
     return _jars("connector", CONNECTORS)
 
 
-def broker_jars() -> list[str]:
-    return _jars("broker", ((),))
+def broker_jars(version: str | None = None) -> list[str]:
+    """Of the release that pom.xml names, or of another one."""
+    if version is None:
+        return _jars("kafka-broker", ((),))
+    return _jars("kafka-broker", ((f"-Dkafka.version={version}",),), f"broker-{version}")
 
 
 def cassandra_jars() -> list[str]:
@@ -46,22 +49,22 @@ def opensearch_zip() -> str:
     return _jars("opensearch", ((),))[0]
 
 
-def _jars(profile: str, choices: Sequence[Sequence[str]]) -> list[str]:
-    found = _resolve(profile, tuple(tuple(choice) for choice in choices))
+def _jars(profile: str, choices: Sequence[Sequence[str]], name: str | None = None) -> list[str]:
+    found = _resolve(profile, tuple(tuple(choice) for choice in choices), name or profile)
     if isinstance(found, str):
         pytest.skip(found)
     return found
 
 
 @functools.cache
-def _resolve(profile: str, choices: Sequence[Sequence[str]]) -> list[str] | str:
+def _resolve(profile: str, choices: Sequence[Sequence[str]], name: str) -> list[str] | str:
     """The paths of the jars, or the reason why they cannot be had. Asked for once a machine, and once a run if that
     failed."""
     for program in ("java", "mvn"):
         if not shutil.which(program):
             return f"the jars of the {profile} need {program}"
     os.makedirs(TARGET, exist_ok=True)
-    class_path = os.path.join(TARGET, f"{profile}.classpath")
+    class_path = os.path.join(TARGET, f"{name}.classpath")
     with open(os.path.join(TARGET, "lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if jars := _read(class_path):

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from penstock.client.errors import ClientError
-from penstock.client.wire.admin import Admin
-from penstock.local.ports import free_ports
+from apache_kafka import apache_kafka
 from penstock.testing import Cluster
-from spark.connector_jars import broker_jars, connector_jars
+from spark.connector_jars import connector_jars
 
 DRIVER = os.path.join(os.path.dirname(__file__), "connector_cases.py")
 DEADLINE_S = 500.0
 SOAK_DEADLINE_S = 900.0
-READY_S = 90.0
 
 # What is quick: one start of Spark, and as few jobs as show every kind of read and write.
 QUICK = ["committed_reads", "stream_writes", "same_rows"]
@@ -67,57 +62,3 @@ def test_our_source_and_sink_on_apache_kafka(tmp_path: Path, unique_topic: Calla
     jars = connector_jars()
     with apache_kafka(tmp_path) as bootstrap:
         run_cases(bootstrap, tmp_path, jars, unique_topic("doors"), ["same_rows", "passed_on"], SOAK_DEADLINE_S)
-
-
-@contextlib.contextmanager
-def apache_kafka(directory: Path) -> Iterator[str]:
-    """One node of Apache Kafka's: its address."""
-    class_path = ":".join(broker_jars())
-    port, controller_port = free_ports(2)
-    properties = directory / "server.properties"
-    properties.write_text(
-        f"""
-        process.roles=broker,controller
-        node.id=1
-        controller.quorum.voters=1@127.0.0.1:{controller_port}
-        listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
-        advertised.listeners=PLAINTEXT://127.0.0.1:{port}
-        controller.listener.names=CONTROLLER
-        listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
-        log.dirs={directory / "logs"}
-        offsets.topic.replication.factor=1
-        transaction.state.log.replication.factor=1
-        transaction.state.log.min.isr=1
-        group.initial.rebalance.delay.ms=0
-        """.replace("        ", "")
-    )
-    java = ["java", "-XX:+UseSerialGC", "-Xmx768m", "-cp", class_path]
-    cluster_id = "MkU3OEVBNTcwNTJENDM2Qk"
-    with open(directory / "kafka.log", "wb") as log:
-        subprocess.run(
-            [*java, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties)],
-            check=True,
-            stdout=log,
-            stderr=log,
-        )
-        node = subprocess.Popen([*java, "kafka.Kafka", str(properties)], stdout=log, stderr=log, cwd=directory)
-    try:
-        bootstrap = f"127.0.0.1:{port}"
-        wait_for(bootstrap, node, directory / "kafka.log")
-        yield bootstrap
-    finally:
-        node.terminate()
-        node.wait()
-
-
-def wait_for(bootstrap: str, node: subprocess.Popen[bytes], log: os.PathLike[str]) -> None:
-    deadline = time.monotonic() + READY_S
-    while True:
-        try:
-            with Admin(bootstrap, timeout=5.0) as admin:
-                admin.topics.list()
-            return
-        except ClientError:
-            with open(log, encoding="utf-8", errors="replace") as text:
-                assert node.poll() is None and time.monotonic() < deadline, text.read()
-        time.sleep(0.1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -149,7 +150,9 @@ def _seen(shop: Shop, runner: Runner, cli: CommandLine, address: str) -> None:
 
     # Its sink is down: it tries again and again, and says so.
     report = wait_until(backing_off, seconds=TIMEOUT_S)
-    assert report.last_error == 'query "orders": ConnectionError: the sink is down'
+    where = r"\(passing_\w+\.py, line \d+\)"
+    wanted = rf'query "orders": step "passed": ConnectionError: the sink is down {where}'
+    assert re.fullmatch(wanted, report.last_error), report.last_error
     assert report.queries[0].restarts >= 2
 
     # It is up again: nothing is lost, and nothing there twice.

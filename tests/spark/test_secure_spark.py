@@ -69,8 +69,8 @@ def test_a_stream_from_topic_to_topic(spark: SparkSession, tmp_path: Path, capfd
             .trigger(availableNow=True)
             .start()
         )
-        plans = str(query._jsq.streamingQuery().logicalPlan().toString())
         query.awaitTermination()
+        plans = str(query._jsq.streamingQuery().logicalPlan().toString())
         plans += query._jsq.streamingQuery().lastExecution().toString()
         copied = read_table(reference, "orders-out", value="string")
 

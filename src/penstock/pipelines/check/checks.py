@@ -246,6 +246,8 @@ class _Check:
             yield from self._expression(expectation.that, table, (*place, "that"))
             if table is None or expectation.otherwise != "dead-letter" or not table.loses_row:
                 continue
+            if table.parsed is not None and len(table.parsed.tables) > len(table.inputs):
+                continue  # an input is unknown, which is reported already
             way_out = 'put the expectation on an earlier step, or say "otherwise: drop"'
             message = f"rows of this table cannot become dead letters: {table.loses_row}; {way_out}"
             where: Path = (*place, "otherwise") if table.drive != "static" else place

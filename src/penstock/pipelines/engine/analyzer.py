@@ -104,10 +104,14 @@ class _Planned:
             try:
                 self._plan(name)
             except PySparkException as error:
-                sql = name in self._pipeline.steps and bool(self._pipeline.steps[name].sql)
-                yield _finding(error, (*table.path, "sql") if sql else table.path)
+                yield _finding(error, table.path)
             except PipelineFailed as error:
-                yield Finding(str(error), table.path)
+                cause = error.__cause__
+                sql = name in self._pipeline.steps and bool(self._pipeline.steps[name].sql)
+                if sql and isinstance(cause, PySparkException):
+                    yield _finding(cause, (*table.path, "sql"))
+                else:
+                    yield Finding(str(error), table.path)
         for name, sink in self._pipeline.sinks.items():
             found = self._analysis.find(sink.source)
             if found is None or found.name not in self.frames:
@@ -150,6 +154,8 @@ def _started(
         starting.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
     except PySparkException as error:
         yield _finding(error, ("steps", query.head))
+    except PipelineFailed as error:
+        yield Finding(str(error), ("steps", query.head))
 
 
 def _finding(error: PySparkException, path: Path) -> Finding:

@@ -11,6 +11,7 @@ Such a run ends at once. Everything else may be a broker that restarts or a netw
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,11 +24,15 @@ _CHARACTERS_MAX = 500
 
 _NAME = r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*"
 _OURS = "penstock."
-_RAISED = re.compile(rf"^(?:Caused by: )?(?P<name>{_NAME})(?:: (?P<message>.*))?$")
+_RAISED = re.compile(rf"^(?:Caused by: |: )?(?P<name>{_NAME})(?:: (?P<message>.*))?$")
 """The line of a traceback that names an exception. A name without a module is one of Python's own, or no exception."""
 _BUILT_IN = ("Error", "Exception", "Interrupt", "Iteration", "Exit")
 _CONDITION = re.compile(r"\[(?P<condition>[A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
-_FAILED_QUERY = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: |(?: SQLSTATE: \w+)+$")
+_FAILED_QUERY = re.compile(
+    r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: |(?: SQLSTATE: \w+(?:; line \d+ pos \d+;?)?)+$"
+)
+_FRAME = re.compile(r'^ *File "(?P<file>[^"]+)", line (?P<line>\d+), in ', re.MULTILINE)
+_OF_LIBRARIES = re.compile(r"^<|/(?:pyspark|penstock|site-packages|dist-packages|lib/python3\.\d+|pyspark\.zip)/")
 _WRAPPERS = re.compile(
     r"^(org\.apache\.spark\.(SparkException|sql\.streaming\.StreamingQueryException|api\.python\.PythonException)"
     r"|py4j\.\w+(\.\w+)*|java\.util\.concurrent\.ExecutionException)$"
@@ -43,6 +48,9 @@ class Advice:
 
 
 _AGAIN = "run it again once the cause is gone"
+_DAMAGED = Advice(
+    False, "restore the checkpoint, or give the step or source another name, so that its query begins anew"
+)
 _ANOTHER_NAME = "give the step or source another name, so that its query begins anew, or undo the edit"
 
 BY_CLASS: dict[str, Advice] = {
@@ -71,7 +79,7 @@ BY_CLASS: dict[str, Advice] = {
     "Unreachable": Advice(True, "start the brokers, or correct bootstrap in the file"),
     "TimedOut": Advice(True, "see whether the brokers are well: penstock doctor"),
     "SinkUnavailable": Advice(True, "start the server of the sink, or correct the options of the sink"),
-    "PipelineFailed": Advice(False, "do what the message says; nothing is lost, the batch is repeated"),
+    "PipelineFailed": Advice(False, "do what the line above says and run it again; the batch is repeated"),
 }
 _DENIED = ("AUTHORIZATION_FAILED", "SASL_AUTHENTICATION_FAILED")
 """In the message of a KafkaError, which begins with its code."""
@@ -79,6 +87,7 @@ _DENIED = ("AUTHORIZATION_FAILED", "SASL_AUTHENTICATION_FAILED")
 OF_OTHERS: dict[str, Advice] = {
     "AnalysisException": Advice(False, "correct the SQL; penstock pipeline validate --analyze shows the place"),
     "ParseException": Advice(False, "correct the SQL; penstock pipeline validate --analyze shows the place"),
+    "JsonParseException": _DAMAGED,
     "OutOfMemoryError": Advice(
         False, 'give Spark more memory (spark: {spark.driver.memory: 4g}), or set "max_records"'
     ),
@@ -102,6 +111,7 @@ BY_CONDITION: tuple[tuple[str, Advice], ...] = (
 
 UNKNOWN = Advice(True, f"{_AGAIN}; --spark-log ERROR shows what Spark says about it")
 _OF_A_STEP = Advice(True, f"correct the function or the data it fails on; {_AGAIN}")
+_BAD_STEP = Advice(False, "correct the step; penstock pipeline validate --analyze shows the place")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +145,22 @@ class QueryFailed(PipelineFailed):
 def explain(error: BaseException) -> Failure:
     text = str(getattr(error, "desc", None) or error).partition("=== Streaming Query ===")[0]
     cause = _cause(error, text)
-    why = redacted(_FAILED_QUERY.sub("", cause.why).strip()[:_CHARACTERS_MAX])
+    place = "" if cause.is_ours else _place(text)
+    why = redacted(_FAILED_QUERY.sub("", cause.why).strip()[:_CHARACTERS_MAX]) + place
     return Failure(_what(text, why), why, _advice(cause, text))
 
 
 def message_of(error: BaseException) -> str:
     """One line, without secrets, and without the stacks and plans that Spark adds to it."""
     return explain(error).why
+
+
+def _place(text: str) -> str:
+    """The innermost line of a user's own function in a traceback."""
+    frames = [each for each in _FRAME.finditer(text) if not _OF_LIBRARIES.search(each["file"])]
+    if not frames:
+        return ""
+    return f" ({os.path.basename(frames[-1]['file'])}, line {frames[-1]['line']})"
 
 
 class _Cause(NamedTuple):
@@ -176,9 +195,8 @@ def _raised(text: str) -> Iterator[_Cause]:
             yield _Cause(name, matched["message"] or name, is_ours=True)
         elif (module or name.endswith(_BUILT_IN)) and not _WRAPPERS.match(matched["name"]):
             message = matched["message"] or ""
-            yield _Cause(
-                name, message if _CONDITION.match(message) else line.removeprefix("Caused by: "), is_ours=False
-            )
+            why = message if _CONDITION.match(message) else f"{matched['name']}: {message}".removesuffix(": ")
+            yield _Cause(name, why, is_ours=False)
 
 
 def _first_lines(text: str) -> str:
@@ -189,17 +207,20 @@ def _first_lines(text: str) -> str:
 
 
 def _advice(cause: _Cause, text: str) -> Advice:
-    if cause.is_ours:
+    if cause.is_ours and cause.name != "StepFailed":
         denied = cause.name == "KafkaError" and any(code in cause.why.partition(":")[0] for code in _DENIED)
         return BY_CLASS["NotAuthorized"] if denied else BY_CLASS.get(cause.name, UNKNOWN)
     for condition in _CONDITION.finditer(text):
         for begin, advice in BY_CONDITION:
             if condition["condition"].startswith(begin):
                 return advice
+    if cause.is_ours:
+        return _BAD_STEP if _CONDITION.search(cause.why) else _OF_A_STEP
     of_a_step = _OF_A_STEP if "Traceback (most recent call last)" in text else UNKNOWN
     return OF_OTHERS.get(cause.name, of_a_step)
 
 
+_STARTING = re.compile(r"An error occurred while calling o\d+\.start\.")
 _PLANNING = ("latestOffset", "initialOffset", "prepareForTriggerAvailableNow", "planPartitions")
 
 
@@ -212,8 +233,12 @@ def _what(text: str, why: str) -> str:
         return f'computing step "{step["name"]}"'
     if "STATE_STORE" in text or "STATEFUL_OPERATOR" in text:
         return "continuing from its state"
+    if _STARTING.search(text):
+        return "starting from its checkpoint"
     if any(word in text for word in _PLANNING):
         return "finding the records to read"
     if "data source write" in text or "DATA_SOURCE_WRITE" in text or "StreamWriter" in text:
+        return "writing records to topics"
+    if "sink.brokers" in text or "/sink/brokers.py" in text or "/sink/writer.py" in text:
         return "writing records to topics"
     return "computing or writing the batch"

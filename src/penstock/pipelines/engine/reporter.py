@@ -73,7 +73,7 @@ class Reporter:
                 self._troubled = False
             except (ClientError, KafkaError, OSError) as error:
                 if not self._troubled:
-                    logger.warning("%s cannot be told how the pipeline is: %s", self._bootstrap, error)
+                    logger.warning("cannot report the pipeline's state to %s yet: %s", self._bootstrap, error)
                 self._troubled = True
                 if ended and time.monotonic() < self._give_up_at:
                     ended = False

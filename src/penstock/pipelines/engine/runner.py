@@ -35,7 +35,7 @@ from penstock.pipelines.engine.batch import BatchPlan, BatchWriter
 from penstock.pipelines.engine.checkpoints import guard, next_batch
 from penstock.pipelines.engine.counting import written_together
 from penstock.pipelines.engine.ending import Ending, refuse_batches
-from penstock.pipelines.engine.failures import Failure, QueryFailed, explain
+from penstock.pipelines.engine.failures import Failure, QueryFailed, explain, message_of
 from penstock.pipelines.engine.one_scan import NotOnePlan
 from penstock.pipelines.engine.prepared import Prepared, prepare
 from penstock.pipelines.engine.query_input import Sources, own_session, query_input
@@ -185,7 +185,14 @@ class Runner:
         pipeline, directory = self.loaded.pipeline, self.loaded.directory
         for name, query in self.queries.items():
             shape = shape_of(pipeline, self.analysis, query, directory, self.bootstrap)
-            guard(Files(self.session, self.checkpoints), self.checkpoint(name), name, shape, self.loaded)
+            try:
+                guard(Files(self.session, self.checkpoints), self.checkpoint(name), name, shape, self.loaded)
+            except PipelineFailed:
+                raise
+            except Exception as error:
+                way_out = 'correct "checkpoints" in the file, or the rights of that place'
+                problem = f"cannot use the checkpoint {self.checkpoint(name)}: {message_of(error)}"
+                raise PipelineFailed(f"{problem}; {way_out}") from error
 
     @contextlib.contextmanager
     def _reported(self, tick: Callable[[], None]) -> Iterator[None]:
@@ -254,7 +261,7 @@ class _Watch(threading.Thread):
                 self._status.starts()
                 self._attempt()
                 break
-            except Exception as error:  # noqa: BLE001  # whatever ends a query is told, and tried again
+            except Exception as error:  # noqa: BLE001  # whatever ends a query is reported, and the query is started again
                 failure = explain(error)
             self._backoff.failures = self._status.failures  # 0, if a batch has succeeded
             # Wait for a server that is down, however long it takes, unless a caller waits for the end of this run.

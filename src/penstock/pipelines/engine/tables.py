@@ -13,16 +13,18 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from traceback import extract_tb
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipelines.check.analysis import Analysis, Table
 from penstock.pipelines.check.query_plan import expectations
 from penstock.pipelines.engine.decoding import ERROR, decoded, kinds_of_errors
+from penstock.pipelines.engine.failures import message_of
 from penstock.pipelines.spec import sql
-from penstock.pipelines.spec.model import Expectation, FormatSource, Pipeline, TopicSource
+from penstock.pipelines.spec.model import Expectation, FormatSource, Pipeline, Step, TopicSource
 from penstock.pipelines.spec.paths import resolve
-from penstock.pipelines.spec.problems import PipelineFailed
+from penstock.pipelines.spec.problems import PipelineFailed, StepFailed
 from penstock.pipelines.spec.secrets import plain
 from penstock.pipelines.spec.sql import SOURCE_ROW
 
@@ -108,8 +110,18 @@ class Tables:
 
     def _step(self, table: Table) -> DataFrame:
         step = self.pipeline.steps[table.name]
+        function = None
         if not step.sql:
             function = step.python if callable(step.python) else function_named(step.python, self.directory)
+        try:
+            return self._planned(table, step, function)
+        except PipelineFailed:
+            raise
+        except Exception as error:
+            raise StepFailed(f'step "{table.name}": {_told(error, function)}') from error
+
+    def _planned(self, table: Table, step: Step, function: Callable[..., Any] | None) -> DataFrame:
+        if function is not None:
             made: DataFrame = function(*(self.frames[each] for each in table.inputs))
             if not hasattr(made, "createOrReplaceTempView"):
                 kind = type(made).__name__
@@ -186,6 +198,19 @@ def function_named(reference: str, directory: str) -> Callable[..., Any]:
     if os.path.dirname(os.path.abspath(home.__file__ or "")) == os.path.abspath(directory):
         _send_to_workers(home)
     return found  # type: ignore[no-any-return]
+
+
+def _told(error: Exception, function: Callable[..., Any] | None) -> str:
+    """What Spark says of the SQL; or the exception of the function, with its innermost line in the function's file."""
+    from pyspark.errors import PySparkException
+
+    message = message_of(error)
+    if not isinstance(error, PySparkException):
+        message = f"{type(error).__name__}: {error}".replace("\n", " ").removesuffix(": ")
+    code = getattr(function, "__code__", None)
+    frames = extract_tb(error.__traceback__)
+    lines = [each.lineno for each in frames if code is not None and each.filename == code.co_filename]
+    return f"{message} ({os.path.basename(code.co_filename)}, line {lines[-1]})" if code and lines else message
 
 
 def _send_to_workers(module: ModuleType) -> None:

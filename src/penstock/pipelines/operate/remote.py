@@ -47,7 +47,7 @@ def report_of(bootstrap: str, name: str) -> PipelineReport:
     """NotRunning if there is no report of such a pipeline."""
     known = reports(bootstrap)
     if name not in known:
-        hint = nearest(name, known) if known else "no pipeline has told it anything within a week"
+        hint = nearest(name, known) if known else "no pipeline has reported to it within a week"
         raise NotRunning(f'{bootstrap} knows no pipeline "{name}"; {hint}')
     return known[name]
 

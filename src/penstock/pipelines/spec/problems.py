@@ -53,6 +53,10 @@ class PipelineFailed(ClientError):
     """A valid pipeline that could not run to its end."""
 
 
+class StepFailed(PipelineFailed):
+    """A step could not be planned: Spark refuses its SQL, or its function has raised an exception."""
+
+
 def in_order(problems: Iterable[Problem]) -> list[Problem]:
     """Sorted and without duplicates: an error in the base of a file is an error in each of its environments."""
     return sorted(

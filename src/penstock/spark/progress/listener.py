@@ -267,7 +267,7 @@ class ProgressPublisher:
             action()
         except (ClientError, KafkaError, OSError) as error:
             if what not in self._troubled:
-                logger.warning("%s cannot be told, and will be when it can: %s", what, error)
+                logger.warning("cannot report %s yet: %s", what, error)
             self._troubled.add(what)
             return False
         self._troubled.discard(what)

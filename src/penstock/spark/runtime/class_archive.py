@@ -15,8 +15,8 @@ An archive can never make a run fail:
   does not check: it aborts if it is given half an archive.)
 - Its name contains a digest of the Java, of Spark's jars and of what else is on the class path. If one of them changes,
   there is no archive of that name, and another is made. Java itself ignores an archive of other classes.
-- Only one process makes it; the others go on without. If it cannot be made, the reason is noted, and nobody tries again
-  for a week.
+- Only one process makes it; the others go on without. If it cannot be made, the reason is noted, and no process tries
+  again for a week.
 
 `spark.penstock.classArchive=false`, or the environment variable PENSTOCK_CLASS_ARCHIVE=false, turns all of this off.
 """

@@ -227,6 +227,8 @@ def _become(request: Mapping[str, Any], files: list[int]) -> NoReturn:
         status = 0
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except (BrokenPipeError, ConnectionResetError):
+        status = 1  # Spark has stopped the query, and reads no more
     except BaseException:  # noqa: BLE001  # as the interpreter would, at its end
         sys.excepthook(*sys.exc_info())
     finally:
@@ -249,7 +251,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
-        listener.listen(64)  # whoever comes while modules are imported waits for them
+        listener.listen(64)  # requests that come while modules are imported wait for them
         try:
             kernels.main()  # the first time on this machine they are compiled here, while Java starts
             for name in PRELOADED:

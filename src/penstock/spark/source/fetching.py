@@ -46,7 +46,7 @@ def record_batches(options: SourceOptions, columns: list[str], piece: PieceParti
             yield batch
     except arrow_errors.DataLost as error:
         leaders.close()
-        why = f"the log begins at {error.available}, the rest was deleted by retention or by somebody"
+        why = f"the log begins at {error.available}, the rest was deleted by retention or on request"
         raise data_lost([lost(partition, error.first, min(error.available, piece.end), why)]) from None
     except BaseException:
         leaders.close()
