@@ -1,4 +1,7 @@
-"""`python -m bench`: the loads, their floors, one table."""
+"""`python -m bench`: the loads, their floors, one table.
+
+The peer is a Kafka that runs already (`--peer`), or Apache Kafka, fetched and started here (`--kafka`).
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,28 @@ from collections.abc import Iterator
 
 from rich.console import Console
 
+from bench import readers, replicated
+from bench.apache_kafka import VERSION, NoKafka, apache_kafka, class_path
+from bench.compare import print_changes, read_samples
 from bench.footprint import Footprint
-from bench.loads import CLIENT_LOADS, GROUPS, REQUEST_LOADS, RESTART_LOADS, chosen
+from bench.loads import (
+    CLIENT_LOADS,
+    GROUPS,
+    READER_LOADS,
+    REPLICATED_LOADS,
+    REQUEST_LOADS,
+    RESTART_LOADS,
+    chosen,
+)
 from bench.profiling import profile, request_load
 from bench.progress import Steps
 from bench.results import Row
 from bench.run import FULL, QUICK, Runs, Scale, samples_of, warm_memory
 from bench.subjects import Kafka, keep_bytecode, peer, penstock
 from bench.table import markdown, print_table
+from penstock.testing.clusters import start_cluster
 
+NEED_BROKER = ("produce", "fetch", "librdkafka", "latency", "readers")
 TABLE_WIDTH = 180
 
 
@@ -33,48 +49,89 @@ def main() -> None:
         if arguments.profile:
             profile(console, directory, arguments.profile)
             return
-        scale = QUICK if arguments.quick else FULL
-        rows = measure(console, directory, scale, arguments.only, arguments.peer)
-    print_table(console, rows, arguments.peer_name if arguments.peer else None)
+        bench = Bench(console, directory, QUICK if arguments.quick else FULL, arguments.only)
+        rows = bench.measure(arguments.peer, arguments.kafka)
+    peer_name = f"Apache Kafka {arguments.kafka}" if arguments.kafka else arguments.peer_name
+    peer_name = peer_name if arguments.kafka or arguments.peer else None
+    print_table(console, rows, peer_name)
+    if arguments.compare:
+        print_changes(console, rows, arguments.compare)
     if arguments.json:
         with open(arguments.json, "w", encoding="utf-8") as file:
             json.dump([row.to_json() for row in rows], file, indent=1)
     if arguments.markdown:
         with open(arguments.markdown, "w", encoding="utf-8") as file:
-            file.write(markdown(rows, arguments.peer_name if arguments.peer else None) + "\n")
+            file.write(markdown(rows, peer_name) + "\n")
     if arguments.plot:
         from bench.plot import plot
 
         plot(rows, arguments.plot)
 
 
-def measure(console: Console, directory: str, scale: Scale, loads: list[str], peer_address: str | None) -> list[Row]:
-    kafkas = 1 if peer_address is None else 2
-    total = sum(samples_of(name, scale, kafkas) for name in loads)
-    rows: list[Row] = []
-    with Steps(console, total) as steps:
-        steps.doing("warming the page cache up")
-        warm_memory(directory, scale.memory_warmup_bytes)
-        with _brokers(directory, loads, peer_address) as subjects:
-            if subjects:
-                rows += _against_brokers(Runs(directory, scale, subjects, steps), loads)
-        footprint = Footprint(directory, scale, steps)
-        if "idle" in loads:
-            rows += footprint.idle()
-        if "partitions" in loads:
-            rows += footprint.partitions()
-        rows += [footprint.restart(load) for load in RESTART_LOADS if load.name in loads]
-    return rows
+class Bench:
+    def __init__(self, console: Console, directory: str, scale: Scale, loads: list[str]) -> None:
+        self._console = console
+        self._directory = directory
+        self._scale = scale
+        self._loads = loads
 
+    def measure(self, peer_address: str | None, kafka_version: str | None) -> list[Row]:
+        kafkas = 1 if peer_address is None and kafka_version is None else 2
+        total = sum(samples_of(name, self._scale, kafkas) for name in self._loads)
+        rows: list[Row] = []
+        with Steps(self._console, total) as steps:
+            steps.doing("warming the page cache up")
+            warm_memory(self._directory, self._scale.memory_warmup_bytes)
+            if any(name in GROUPS[group] for group in NEED_BROKER for name in self._loads):
+                with self._peer(peer_address, kafka_version) as other:
+                    rows += self._against_brokers(other, steps)
+                    rows += self._readers(other, steps)
+            rows += self._replicated(kafka_version, steps)
+            footprint = Footprint(self._directory, self._scale, steps)
+            if "idle" in self._loads:
+                rows += footprint.idle()
+            if "partitions" in self._loads:
+                rows += footprint.partitions()
+            rows += [footprint.restart(load) for load in RESTART_LOADS if load.name in self._loads]
+        return rows
 
-@contextlib.contextmanager
-def _brokers(directory: str, loads: list[str], peer_address: str | None) -> Iterator[list[Kafka]]:
-    """One broker for all loads that need a running one, and the peer."""
-    if not any(name in GROUPS[group] for group in ("produce", "fetch", "librdkafka", "latency") for name in loads):
-        yield []
-        return
-    with penstock(os.path.join(directory, "node")) as ours:
-        yield [ours] if peer_address is None else [ours, peer(peer_address)]
+    @contextlib.contextmanager
+    def _peer(self, address: str | None, kafka_version: str | None) -> Iterator[Kafka | None]:
+        if kafka_version is not None:
+            with apache_kafka(os.path.join(self._directory, "one"), 1, kafka_version) as cluster:
+                yield cluster.kafka
+        else:
+            yield None if address is None else peer(address)
+
+    def _against_brokers(self, other: Kafka | None, steps: Steps) -> list[Row]:
+        """One broker for all loads that need a running one, and the peer."""
+        if not any(name in GROUPS[group] for group in NEED_BROKER[:-1] for name in self._loads):
+            return []
+        with penstock(os.path.join(self._directory, "node")) as ours:
+            kafkas = [ours] if other is None else [ours, other]
+            return list(_against_brokers(Runs(self._directory, self._scale, kafkas, steps), self._loads))
+
+    def _readers(self, other: Kafka | None, steps: Steps) -> list[Row]:
+        loads = [load for load in READER_LOADS if load.name in self._loads]
+        if not loads:
+            return []
+        measured = readers.Readers(self._directory, seconds=self._scale.seconds, peer=other, steps=steps)
+        return readers.rows(measured.measure(loads, self._scale.rounds), loads)
+
+    def _replicated(self, kafka_version: str | None, steps: Steps) -> list[Row]:
+        """Three brokers of ours, and three of Apache Kafka's; a peer that runs already may have any number."""
+        loads = [load for load in REPLICATED_LOADS if load.name in self._loads]
+        if not loads:
+            return []
+        with contextlib.ExitStack() as stack:
+            clusters: list[replicated.Cluster] = [
+                stack.enter_context(start_cluster(os.path.join(self._directory, "cluster"), controllers=1))
+            ]
+            if kafka_version is not None:
+                three = os.path.join(self._directory, "three")
+                clusters.append(stack.enter_context(apache_kafka(three, 3, kafka_version)))
+            ours, *others = replicated.measure(clusters, loads, self._scale.rounds, self._scale.seconds, steps)
+        return replicated.rows(ours, others[0] if others else None, loads)
 
 
 def _against_brokers(runs: Runs, loads: list[str]) -> Iterator[Row]:
@@ -99,9 +156,17 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds: about a minute")
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="a load or a group; repeatable")
     parser.add_argument("--peer", metavar="HOST:PORT", help="a Kafka that runs already, measured alternately")
+    parser.add_argument(
+        "--kafka",
+        nargs="?",
+        const=VERSION,
+        metavar="VERSION",
+        help=f"Apache Kafka from Maven Central as the peer, one node and three (default: {VERSION})",
+    )
     parser.add_argument("--peer-name", default="peer", metavar="NAME", help="what to call it in the table")
     parser.add_argument("--plot", metavar="FILE.png", help="draw ratios and latency")
     parser.add_argument("--json", metavar="FILE", help="write every sample")
+    parser.add_argument("--compare", metavar="FILE", help="an earlier --json FILE: what has changed, and the noise")
     parser.add_argument("--markdown", metavar="FILE", help="write the table for a document")
     parser.add_argument(
         "--profile", metavar="LOAD", help="instead of measuring, profile a broker under this request load"
@@ -112,7 +177,13 @@ def _arguments() -> argparse.Namespace:
         arguments.only = chosen(arguments.only)
         if arguments.profile:
             request_load(arguments.profile)
-    except ValueError as error:
+        if arguments.kafka and arguments.peer:
+            parser.error("--kafka and --peer are two peers; choose one")
+        if arguments.kafka:
+            class_path(arguments.kafka)  # before anything is measured
+        if arguments.compare:
+            read_samples(arguments.compare)
+    except (ValueError, KeyError, OSError, NoKafka) as error:
         parser.error(str(error))
     return arguments
 

@@ -1,6 +1,6 @@
 """`python -m bench.cluster`: three brokers on this machine, replication factor 3.
 
-Throughput and latency with acks=all beside acks=1, in turn, by librdkafka; and what the cluster costs when nobody uses
+Throughput and latency with acks=all beside acks=1, in turn, by librdkafka; and what the cluster costs when no one uses
 it. Brokers, controllers and clients share the cores, so the figures are of the machine as much as of the cluster.
 """
 

@@ -78,7 +78,7 @@ class Quorum:
         raise TimeoutError("the quorum has no leader")
 
     def create(self, name: str, partitions: int, replicas: int) -> None:
-        """Through whoever is active, tried until it works."""
+        """Through the active controller, tried until it works."""
         topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=replicas)
         deadline = time.perf_counter() + RECOVERY_S
         last: Exception | None = None
@@ -112,7 +112,7 @@ class Brokers(threading.Thread):
         self._epochs: dict[int, int] = {}
         self._connections: dict[int, Connection] = {}
         self._stopping = threading.Event()
-        # Where all of them listen, and nobody answers: a new controller calls on those it has not heard of.
+        # Where all of them listen, and no controller answers: a new controller calls on those it has not heard of.
         self._listener = socket.create_server(("127.0.0.1", 0))
 
     def register(self) -> None:

@@ -14,7 +14,7 @@ _TIMEOUT_S = 60.0
 
 
 def fill(kafka: Kafka, topic: str, batch: bytes, count: int, advanced: Callable[[int], object] | None = None) -> None:
-    """Append `batch` to partition 0 `count` times, some in flight at once; `advanced` is told of each group of them."""
+    """Append `batch` to partition 0 `count` times, some in flight at once; `advanced` is called after each group."""
     depth = max(1, min(_MAX_DEPTH, _BYTES_IN_FLIGHT // len(batch)))
     ring = produce_ring(topic, 0, batch, depth)
     reply_size = produce_reply_size(topic)

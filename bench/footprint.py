@@ -57,12 +57,12 @@ class Footprint:
         self._steps = steps
 
     def idle(self) -> list[Row]:
-        """Start with an empty directory, and memory of a broker nobody talks to."""
+        """Start with an empty directory, and memory of a broker without clients."""
         start = Row("idle", "start to first reply", "s", START_TARGET)
         memory = Row("idle", "memory, idle", "MB", MEMORY_TARGET)
         node = PenstockNode(os.path.join(self._directory, "idle"))
         self._steps.doing("starting an empty broker")
-        node.start()  # compiles our modules, if nobody has
+        node.start()  # compiles our modules, if they are not compiled
         node.stop()
         for number in range(STARTS):
             node = PenstockNode(os.path.join(self._directory, f"idle-{number}"))

@@ -2,7 +2,7 @@
 
 How long until all have joined (with the settings as they come: a new classic group waits three seconds for more
 members, one of the consumer protocol settles in a few heartbeats), what their heartbeats cost, how soon they are
-answered, what a member takes in memory, and what groups cost that nobody is a member of.
+answered, what a member takes in memory, and what groups without members cost.
 """
 
 from __future__ import annotations

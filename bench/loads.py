@@ -1,4 +1,4 @@
-"""What is measured, and what is aimed at: the loads of one broker.
+"""What is measured, and what is aimed at: the loads of one broker, and those of three.
 
 A request load is a number of connections that each keep some requests in flight. The small loads write one partition a
 connection; the reading ones read slices of one partition, the last megabytes of it (the tail, which a broker has just
@@ -146,6 +146,64 @@ REQUEST_LOADS = (
 )
 
 
+# Readers at the tail and behind it. Beside them a bare `sendfile` of the same bytes is measured.
+READER_LOADS = tuple(
+    RequestLoad(
+        name=f"read-{size_name.replace(' ', '')}-{source_name}-{connections}",
+        title=f"read {size_name}, {source_name}, {connections} connection{'s' if connections > 1 else ''}",
+        api="fetch",
+        connections=connections,
+        fetch_size=size,
+        source="tail" if source_name == "tail" else "disk",
+    )
+    for size_name, size in (("16 KiB", 16 * KIB), ("1 MiB", MIB))
+    for source_name in ("tail", "older")
+    for connections in (1, 4, 16)
+)
+SENDFILE_TARGET = Target("below", 1.5)
+SENDFILE_TARGET_FROM = MIB  # smaller reads are copied
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicatedLoad:
+    """Produce requests to partitions with and without followers, all led by one of three brokers."""
+
+    name: str
+    title: str
+    connections: int
+    depth: int = 1
+    value_size: int = 0
+    batch_size: int = 0
+    target: Target
+    """What the leader may cost with two followers and acks=all, to the same without followers."""
+
+
+REPLICATED_LOADS = (
+    ReplicatedLoad(
+        name="replicated-100B",
+        title="100 B, 16 connections",
+        connections=16,
+        value_size=100,
+        target=Target("below", 1.8),
+    ),
+    ReplicatedLoad(
+        name="replicated-pipelined",
+        title="100 B, 4 connections x 16 deep",
+        connections=4,
+        depth=16,
+        value_size=100,
+        target=Target("below", 2.5),
+    ),
+    ReplicatedLoad(
+        name="replicated-16KiB",
+        title="16 KiB, 16 connections",
+        connections=16,
+        batch_size=16 * KIB,
+        target=Target("below", 2.0),
+    ),
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ClientLoad:
     """librdkafka writes a topic and reads it again."""
@@ -201,6 +259,8 @@ RESTART_LOADS = (
 GROUPS = {
     "produce": [load.name for load in REQUEST_LOADS if load.api == "produce"],
     "fetch": [load.name for load in REQUEST_LOADS if load.api == "fetch"],
+    "readers": [load.name for load in READER_LOADS],
+    "replicated": [load.name for load in REPLICATED_LOADS],
     "librdkafka": [load.name for load in CLIENT_LOADS],
     "latency": ["latency"],
     "idle": ["idle"],

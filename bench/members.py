@@ -2,7 +2,7 @@
 
 They do what consumers do and nothing else, so that what is measured is the coordinator: `classic` members join, sync
 (the leader deals out the partitions) and send a Heartbeat every three seconds; those of the `consumer` protocol send
-their ConsumerGroupHeartbeat every five, at once when they are told of another assignment. Settings as JSON in, results
+their ConsumerGroupHeartbeat every five, at once when they get another assignment. Settings as JSON in, results
 as JSON out; the server's CPU and memory are read from /proc in between.
 """
 

@@ -160,7 +160,7 @@ def one_round(cluster: RunningCluster, group: str, partitions: int) -> dict[str,
     while not found:
         found = [broker for broker in others if fetch(broker, group) == partitions]
         if time.perf_counter() > deadline:
-            raise TimeoutError("nobody has the offsets")
+            raise TimeoutError("no coordinator has the offsets")
         time.sleep(0.001)
     seconds = time.perf_counter() - began
     longest = max(each.stop() for each in pings)

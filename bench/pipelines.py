@@ -1,270 +1,273 @@
 """`python -m bench.pipelines`: what a pipeline file costs beside the same written by hand in Structured Streaming.
 
-Both read the same topic of JSON in the same batches, in turns and in one session of `local[2]`, and write to a topic
-exactly once: rows that are decoded and filtered, and windows that are counted. Measured is the time from start to end
-of a whole run (`--once`; by hand: `availableNow`), with what is planned before the first batch. Then
-`penstock pipeline validate` of a file with 200 steps, as a process, from start to end.
+Six parts, each meant to fit into four minutes on a quiet machine of two cores (`--only PART`):
+
+- `commands`: `pipeline list`, `spark status`, `pipeline validate` of 200 steps, and `pipeline test`;
+- `start`: from `pipeline run` to the first row, beside a program with the same queries;
+- `latency`: the demo's fleet with three queries, 200 events a second into each of two topics, both ways in turns;
+- `rows`: 2,000,000 rows through whole runs, both ways in turns;
+- `load`: the latency with 1, 3 and 6 queries at 100, 1,000 and 20,000 events a second;
+- `highest`: the highest rate of 1, 3 and 6 queries at which p99 stays below 5 s.
+
+Samples are added to the file of `--json`, part by part, and `--plot` draws a picture of all that are there.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
-import resource
-import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from itertools import count, islice
+from collections.abc import Iterator
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
+from bench.pipeline_commands import quick_commands, start_by_file, start_by_hand, tests
+from bench.pipeline_latency import Clock, Latencies
+from bench.pipeline_volume import LOADS, PARTITIONS, TOPIC, WholeRuns, fill
 from bench.subjects import Kafka, keep_bytecode, penstock
-from penstock.arrow import Writer
-from penstock.demo.events import Stream, page_views
-from penstock.pipelines.check.validate import load_checked
-from penstock.pipelines.engine.runner import Runner
 from penstock.spark import session
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 TWO_PHASE = {"transaction.two.phase.commit.enable": "true"}
-TOPIC = "page-views"
-PARTITIONS = 2
-CHUNK = 100_000
+PARTS = ("commands", "start", "latency", "rows", "load", "highest")
+QUERIES = (1, 3, 6)
+RATES = (100, 1_000, 20_000)
+HIGHEST_P99_S = 5.0
+HIGHEST_RATES = (20_000, 40_000, 60_000, 80_000, 120_000, 160_000, 240_000)
 COST_MAX = 1.05
-VALIDATE_SECONDS_MAX = 1.0
-STEPS = 200
-_NUMBERS = count(1)
 
-SCHEMA = "user STRING NOT NULL, page STRING, at TIMESTAMP NOT NULL"
-FILE = """\
-name: bench-{number}
-bootstrap: {bootstrap}
-checkpoints: {directory}/checkpoints
-sources:
-  views:
-    topic: page-views
-    value: {{format: json, schema: "{schema}"}}
-    on_error: drop
-    max_records: {batch}
-    watermark: {{column: at, delay: 10 minutes}}
-steps:
-  made:
-    sql: |
-      {sql}
-sinks:
-  made: {{from: made, topic: made-{number}, key: user}}
-"""
-LOADS = {
-    "rows": "SELECT user, page, at, length(page) AS size FROM views WHERE page <> '/help'",
-    "windows": "SELECT user, window.start, count(*) AS views FROM views GROUP BY user, window(at, '5 minutes')",
-}
+Samples = dict[str, Any]
 
 
-@dataclass
-class Pair:
-    """Seconds of both ways, round by round."""
+class Bench:
+    def __init__(self, kafka: Kafka, directory: str, arguments: argparse.Namespace, console: Console) -> None:
+        self._kafka = kafka
+        self._directory = directory
+        self._rounds: int = arguments.rounds
+        self._arguments = arguments
+        self._console = console
+        self._spark: SparkSession | None = None
 
-    load: str
-    file: list[float] = field(default_factory=list)
-    hand: list[float] = field(default_factory=list)
+    def measure(self, part: str) -> Samples:
+        made: Samples = getattr(self, f"_{part}")()
+        return made
 
     @property
-    def ratios(self) -> list[float]:
-        return [ours / other for ours, other in zip(self.file, self.hand, strict=True)]
+    def spark(self) -> SparkSession:
+        if self._spark is None:
+            config = {
+                "spark.driver.memory": "1g",
+                "spark.sql.shuffle.partitions": "2",
+                "spark.sql.session.timeZone": "UTC",
+            }
+            self._spark = session("bench", "local[2]", config)
+            self._spark.sparkContext.setLogLevel("OFF")  # queries by hand are stopped in mid-batch
+        return self._spark
+
+    def close(self) -> None:
+        if self._spark is not None:
+            self._spark.stop()
+
+    def _say(self, text: str) -> None:
+        self._console.print(text)
+
+    def _commands(self) -> Samples:
+        quick_commands(self._kafka, self._directory)  # the first compiles modules
+        samples: Samples = {}
+        for _ in range(max(3, self._rounds)):
+            for name, cost in quick_commands(self._kafka, self._directory).items():
+                samples.setdefault(name, []).append(cost.wall_s)
+        for _ in range(self._rounds):
+            alone, further = tests()
+            self._say(f"pipeline test: {alone:.1f} s, each further file {further:.1f} s")
+            samples.setdefault("test, two tests", []).append(alone)
+            samples.setdefault("test, each further file", []).append(further)
+        return samples
+
+    def _start(self) -> Samples:
+        samples: Samples = {"file": [], "hand": []}
+        for _ in range(self._rounds):
+            samples["file"].append(start_by_file(self._kafka, self._directory))
+            samples["hand"].append(start_by_hand(self._kafka, self._directory))
+            self._say(f"first row: {samples['file'][-1]:.1f} s by file, {samples['hand'][-1]:.1f} s by hand")
+        return samples
+
+    def _latency(self) -> Samples:
+        latencies = Latencies(self.spark, self._kafka, self._directory)
+        ways = (("file", latencies.fleet_by_file), ("hand", latencies.fleet_by_hand))
+        samples: Samples = {"file": [], "hand": []}
+        for _, measured in ways:
+            measured(Clock(warm_up_s=5.0, seconds=2.0))  # Java compiles
+        clock = Clock(warm_up_s=8.0, seconds=self._arguments.seconds)
+        for _ in range(self._rounds):
+            for way, measured in ways:
+                sample = measured(clock)
+                self._say(
+                    f"latency by {way}: p50 {sample.load.p50_s:.2f} s, p99 {sample.load.p99_s:.2f} s; {sample.batches}"
+                )
+                samples[way].append(sample.to_json())
+        return samples
+
+    def _rows(self) -> Samples:
+        rows = self._arguments.rows
+        samples: Samples = {load: {"file": [], "hand": []} for load in LOADS}
+        with self._kafka.topic(TOPIC, PARTITIONS):
+            fill(self._kafka, rows)
+            runs = WholeRuns(self.spark, self._kafka, self._directory, rows // self._arguments.batches)
+            for number in range(self._rounds + 1):  # the first warms up
+                for load in LOADS:
+                    seconds = runs.by_file(load), runs.by_hand(load)
+                    self._say(f"round {number}: {load}: {seconds[0]:.2f} s by file, {seconds[1]:.2f} s by hand")
+                    if number:
+                        samples[load]["file"].append(seconds[0])
+                        samples[load]["hand"].append(seconds[1])
+        return samples
+
+    def _load(self) -> Samples:
+        latencies = Latencies(self.spark, self._kafka, self._directory)
+        latencies.load(1, RATES[0], Clock(warm_up_s=5.0, seconds=2.0))  # warms up
+        samples: Samples = {"cells": []}
+        for queries in QUERIES:
+            for rate in RATES:
+                made = latencies.load(queries, rate, Clock(warm_up_s=5.0, seconds=self._arguments.seconds / 2))
+                self._say(f"{queries} queries, {rate} events/s: p50 {made.p50_s:.2f} s, p99 {made.p99_s:.2f} s")
+                samples["cells"].append({"queries": queries, "rate": rate, **made.__dict__})
+        return samples
+
+    def _highest(self) -> Samples:
+        """A rate is held if p99 is within the limit and everything comes out."""
+        latencies = Latencies(self.spark, self._kafka, self._directory)
+        latencies.load(1, RATES[0], Clock(warm_up_s=5.0, seconds=2.0))  # warms up
+        samples: Samples = {"cells": []}
+        for queries in QUERIES:
+            for rate in HIGHEST_RATES:
+                made = latencies.load(queries, rate, Clock(warm_up_s=5.0, seconds=self._arguments.seconds / 2))
+                held = made.p99_s < HIGHEST_P99_S and not made.missing
+                self._say(f"{queries} queries, {rate} events/s ({made.sent_a_second:.0f} sent): p99 {made.p99_s:.2f} s")
+                samples["cells"].append({"queries": queries, "rate": rate, "held": held, **made.__dict__})
+                if not held:
+                    break
+        return samples
 
 
-@dataclass(frozen=True)
-class Bench:
-    spark: SparkSession
-    kafka: Kafka
-    directory: str
-    batch: int
-
-    def by_file(self, load: str) -> float:
-        number = next(_NUMBERS)
-        path = os.path.join(self.directory, f"{number}.yaml")
-        text = FILE.format(
-            number=number,
-            bootstrap=self.kafka.bootstrap,
-            directory=self.directory,
-            schema=SCHEMA,
-            batch=self.batch,
-            sql=LOADS[load],
-        )
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-        with self.kafka.topic(f"made-{number}", PARTITIONS):
-            return _seconds(lambda: self._run_file(path))
-
-    def _run_file(self, path: str) -> None:
-        loaded, _ = load_checked(path)
-        Runner(loaded, self.spark).run_once()
-
-    def by_hand(self, load: str) -> float:
-        number = next(_NUMBERS)
-        with self.kafka.topic(f"made-{number}", PARTITIONS) as topic:
-            return _seconds(lambda: self._run_hand(load, topic, number))
-
-    def _run_hand(self, load: str, topic: str, number: int) -> None:
-        made = _by_hand(self.spark, self.kafka.bootstrap, self.batch, LOADS[load])
-        made = made.selectExpr("user AS key", "to_json(struct(*), map('ignoreNullFields', 'false')) AS value")
-        query = (
-            made.writeStream.format("penstock")
-            .option("kafka.bootstrap.servers", self.kafka.bootstrap)
-            .option("topic", topic)
-            .option("checkpointLocation", os.path.join(self.directory, f"by-hand-{number}"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
+def report(console: Console, samples: Samples) -> None:
+    table = Table(title="medians (all rounds)", title_justify="left")
+    for heading in ("", "by file", "by hand", "aim"):
+        table.add_column(heading, justify="left" if not heading else "right")
+    for row in rows_of(samples):
+        table.add_row(*row)
+    console.print(table)
 
 
-def _by_hand(spark: SparkSession, bootstrap: str, batch: int, sql: str) -> DataFrame:
-    from pyspark.sql import functions as f
-
-    records = (
-        spark.readStream.format("penstock")
-        .option("kafka.bootstrap.servers", bootstrap)
-        .option("subscribe", TOPIC)
-        .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", str(batch))
-        .load()
-    )
-    read = f.from_json(f.col("value").cast("string"), f"{SCHEMA}, bad STRING", {"columnNameOfCorruptRecord": "bad"})
-    rows = (
-        records.select(read.alias("row")).select("row.*").filter("bad IS NULL AND user IS NOT NULL AND at IS NOT NULL")
-    )
-    rows.drop("bad").withWatermark("at", "10 minutes").createOrReplaceTempView("views")
-    return spark.sql(sql)
-
-
-def _seconds(run: Callable[[], None]) -> float:
-    began = time.monotonic()
-    run()
-    return time.monotonic() - began
-
-
-def fill(kafka: Kafka, rows: int) -> None:
-    events = page_views(Stream(step_ms=12 * 3_600_000 / rows, keys=1000, late=0.0, poison=0.0))
-    with Writer(kafka.bootstrap) as writer:
-        for _ in range(0, rows, CHUNK):
-            chunk = list(islice(events, CHUNK))
-            table = pa.table({"key": [each.key for each in chunk], "value": [each.value for each in chunk]})
-            writer.write(TOPIC, table)
+def rows_of(samples: Samples) -> Iterator[tuple[str, str, str, str]]:
+    aims = {
+        "pipeline list": "0.5 s",
+        "spark status": "0.5 s",
+        "test, two tests": "12 s",
+        "test, each further file": "2 s",
+    }
+    for name, found in samples.get("commands", {}).items():
+        yield name, _seconds(found), "", f"≤ {aims.get(name, '1 s')}"
+    if start := samples.get("start"):
+        yield "run, to the first row", _seconds(start["file"]), _seconds(start["hand"]), "≤ 12 s"
+    if latency := samples.get("latency"):
+        for name, aim in (("p50_s", "0.4 s"), ("p99_s", "1 s")):
+            ways = [[each[name] for each in latency[way]] for way in ("file", "hand")]
+            yield f"latency, {name[:3]}", _seconds(ways[0]), _seconds(ways[1]), f"≤ {aim}, 1.2 of by hand"
+        ways = [[each["batches"]["triggerExecution"] / 1000 for each in latency[way]] for way in ("file", "hand")]
+        yield "batch of the fleet's locations", _seconds(ways[0]), _seconds(ways[1]), "≤ 0.25 s"
+    for load, found in samples.get("rows", {}).items():
+        ratios = [ours / other for ours, other in zip(found["file"], found["hand"], strict=True)]
+        ratio = f"{median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f}) ≤ {COST_MAX:g}"
+        yield f"{load}, whole run", _seconds(found["file"]), _seconds(found["hand"]), ratio
+    for cell in samples.get("load", {}).get("cells", ()):
+        name = f"{cell['queries']} queries, {cell['rate']:,} events/s"
+        yield name, f"{cell['p50_s']:.2f} / {cell['p99_s']:.2f} s", "", ""
+    for queries in QUERIES:
+        held = [
+            each for each in samples.get("highest", {}).get("cells", ()) if each["queries"] == queries and each["held"]
+        ]
+        if held:
+            yield f"{queries} queries, highest rate with p99 < {HIGHEST_P99_S:g} s", f"{held[-1]['rate']:,}/s", "", ""
 
 
-def large_file(steps: int) -> str:
-    """Twenty sources, each with a chain of steps, and every tenth of them written to a topic."""
-    sources = "\n".join(
-        f'  s{number}: {{topic: t{number}, value: {{format: json, schema: "id BIGINT, name STRING, amount DOUBLE"}}}}'
-        for number in range(20)
-    )
-    lines, sinks = [], []
-    for number in range(steps):
-        before = f"s{number}" if number < 20 else f"p{number - 20}"
-        sql = f"SELECT id, upper(name) AS name, amount * 2 AS amount FROM {before} WHERE amount > 0"
-        lines.append(f"  p{number}:\n    sql: {sql}")
-        lines.append("    expect: [{that: amount < 1000000}]")
-        if number % 10 == 0 or number >= steps - 20:
-            sinks.append(f"  p{number}: {{from: p{number}, topic: out{number}, key: id}}")
-    return "\n".join(["name: large", "sources:", sources, "steps:", *lines, "sinks:", *sinks, ""])
+def _seconds(found: list[float]) -> str:
+    return f"{median(found):.2f} s ({', '.join(f'{each:.2f}' for each in found)})"
 
 
-def validate_seconds(directory: str, rounds: int) -> list[tuple[float, float]]:
-    """By the clock and of CPU: on a busy machine only the second says something. The first run is not counted."""
-    path = os.path.join(directory, "large.yaml")
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(large_file(STEPS))
-    command = [sys.executable, "-m", "penstock", "pipeline", "validate", path]
-    samples = []
-    for _ in range(rounds + 1):
-        before = _cpu_seconds()
-        began = time.monotonic()
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        samples.append((time.monotonic() - began, _cpu_seconds() - before))
-    return samples[1:]
+def plot(samples: Samples, path: str) -> None:
+    import matplotlib
 
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
 
-def _cpu_seconds() -> float:
-    """Of processes that have ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
+    cells = [*samples.get("load", {}).get("cells", ()), *samples.get("highest", {}).get("cells", ())]
+    for queries, colour in zip(QUERIES, ("tab:blue", "tab:orange", "tab:green"), strict=True):
+        mine = sorted((each["rate"], each["p50_s"], each["p99_s"]) for each in cells if each["queries"] == queries)
+        if mine:
+            rates, halves, worst = zip(*mine, strict=True)
+            axes.plot(rates, worst, "o-", color=colour, label=f"{queries} queries, p99")
+            axes.plot(rates, halves, "o:", color=colour, label=f"{queries} queries, p50")
+    axes.axhline(HIGHEST_P99_S, color="grey", linewidth=0.8)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("events a second, all queries together")
+    axes.set_ylabel("seconds from sent to readable (read_committed)")
+    axes.set_title("Latency of pipelines, topic to topic, exactly once")
+    axes.legend()
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
 
 
 def main() -> None:
     arguments = _arguments()
-    console = Console(width=120)
-    pairs = [Pair(load) for load in LOADS]
+    console = Console(width=140)
+    kept = _read(arguments.json)
     with tempfile.TemporaryDirectory(prefix="penstock-pipelines-", dir=arguments.directory) as directory:
-        keep_bytecode(os.path.join(directory, "bytecode"))
-        validated = validate_seconds(directory, max(3, arguments.rounds))
-        if not arguments.validate_only:
-            _measure(pairs, directory, arguments, console)
-    _print(console, pairs, validated, arguments)
-    if arguments.json:
-        with open(arguments.json, "w", encoding="utf-8") as file:
-            made = {pair.load: {"file": pair.file, "hand": pair.hand} for pair in pairs}
-            json.dump({"seconds": made, "validate_seconds": validated}, file, indent=2)
+        keep_bytecode(os.path.join(arguments.directory or tempfile.gettempdir(), "penstock-bench-bytecode"))
+        with (
+            penstock(os.path.join(directory, "node"), TWO_PHASE) as kafka,
+            contextlib.closing(Bench(kafka, directory, arguments, console)) as bench,
+        ):
+            for part in arguments.only or PARTS:
+                kept[part] = bench.measure(part)
+                if arguments.json:
+                    with open(arguments.json, "w", encoding="utf-8") as file:
+                        json.dump(kept, file, indent=2)
+    report(console, kept)
+    if arguments.plot:
+        plot(kept, arguments.plot)
 
 
-def _measure(pairs: list[Pair], directory: str, arguments: argparse.Namespace, console: Console) -> None:
-    with penstock(os.path.join(directory, "node"), TWO_PHASE) as kafka, kafka.topic(TOPIC, PARTITIONS):
-        fill(kafka, arguments.rows)
-        config = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2", "spark.sql.session.timeZone": "UTC"}
-        spark = session("bench", "local[2]", config)
-        spark.sparkContext.setLogLevel("OFF")
-        bench = Bench(spark, kafka, directory, arguments.rows // arguments.batches)
-        for number in range(arguments.rounds + 1):  # the first warms up
-            for pair in pairs:
-                seconds = bench.by_file(pair.load), bench.by_hand(pair.load)
-                console.print(f"round {number}: {pair.load}: {seconds[0]:.2f} s by file, {seconds[1]:.2f} s by hand")
-                if number:
-                    pair.file.append(seconds[0])
-                    pair.hand.append(seconds[1])
-        spark.stop()
-
-
-def _print(
-    console: Console, pairs: list[Pair], validated: list[tuple[float, float]], arguments: argparse.Namespace
-) -> None:
-    if not arguments.validate_only:
-        title = f"{arguments.rows:,} events in {arguments.batches} batches, topic to topic, exactly once"
-        table = Table(title=title, title_justify="left")
-        for heading in ("load", "by file", "by hand", "ratio", "target", ""):
-            table.add_column(heading, justify="left" if heading == "load" else "right")
-        for pair in pairs:
-            ratio = median(pair.ratios)
-            table.add_row(
-                pair.load,
-                f"{median(pair.file):.2f} s",
-                f"{median(pair.hand):.2f} s",
-                f"{ratio:.3f} ({min(pair.ratios):.2f}-{max(pair.ratios):.2f})",
-                f"≤ {COST_MAX:g}",
-                "yes" if ratio <= COST_MAX else "no",
-            )
-        console.print(table)
-    clock, cpu = (median(samples) for samples in zip(*validated, strict=True))
-    met = "yes" if clock <= VALIDATE_SECONDS_MAX else "no"
-    console.print(f"validate of {STEPS} steps: {clock:.2f} s, {cpu:.2f} s of CPU (≤ {VALIDATE_SECONDS_MAX:g} s: {met})")
+def _read(path: str | None) -> Samples:
+    if path is None or not os.path.exists(path):
+        return {}
+    with open(path, encoding="utf-8") as file:
+        found: Samples = json.load(file)
+        return found
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.pipelines", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="of each way (default: 3)")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.pipelines", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", action="append", choices=PARTS, help="any number (default: all)")
+    parser.add_argument("--rounds", type=int, default=2, metavar="N", help="of each way (default: 2)")
+    parser.add_argument("--seconds", type=float, default=20.0, metavar="S", help="of a latency (default: 20)")
     parser.add_argument("--rows", type=int, default=2_000_000, metavar="N", help="in the topic (default: 2,000,000)")
     parser.add_argument("--batches", type=int, default=8, metavar="N", help="of a run (default: 8)")
-    parser.add_argument("--validate-only", action="store_true", help="without Spark")
-    parser.add_argument("--json", metavar="FILE", help="write all samples there too")
+    parser.add_argument(
+        "--json", metavar="FILE", help="keep all samples there; parts that are there already are shown, too"
+    )
+    parser.add_argument("--plot", metavar="PNG", help="draw the latencies of load and highest")
     parser.add_argument("--directory", metavar="DIR", help="where the data goes (default: the system's temporary one)")
     return parser.parse_args()
 

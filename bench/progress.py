@@ -1,4 +1,4 @@
-"""A progress bar for runs of minutes; silent where nobody watches."""
+"""A progress bar for runs of minutes; silent where there is no terminal."""
 
 from __future__ import annotations
 

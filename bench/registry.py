@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterator
 
 from penstock.local.ports import free_ports
-from penstock.local.registry import LocalRegistry
+from penstock.local.web import LocalRegistry
 from penstock.registry.core.state import SchemaVersion
 from penstock.registry.kafka.topic import ensure_topic
 from penstock.registry.kafka.writer import TopicWriter

@@ -4,7 +4,8 @@ Three brokers on this machine. Every round sends each load to topics whose parti
 followers, and with two followers and acks=1 or acks=all, in turn. The CPU of a process comes from /proc, so that other
 work on the machine matters little; only ratios within a round are compared.
 
-With `--compare FILE` the medians are put beside those of an earlier `--json FILE`.
+With `--compare FILE` the medians are put beside those of an earlier `--json FILE`. `make bench` runs the same loads,
+and with `--kafka` also sends them to three nodes of Apache Kafka's.
 """
 
 from __future__ import annotations
@@ -13,43 +14,51 @@ import argparse
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import count
 from statistics import median
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from rich.console import Console
 from rich.table import Table
 
 from bench.blaster import BlastSettings
-from bench.loads import GIB, KIB
+from bench.loads import GIB, REPLICATED_LOADS, ReplicatedLoad
 from bench.processes import cpu_seconds, run_job
-from bench.subjects import TOPIC_CONFIGS, keep_bytecode
-from penstock.testing.clusters import RunningCluster, start_cluster
+from bench.progress import Steps
+from bench.results import Row, spread_of
+from bench.subjects import PEER, PENSTOCK, TOPIC_CONFIGS, keep_bytecode
+from penstock.client.wire.admin import Admin
+from penstock.testing.clusters import start_cluster
 
 PARTITIONS = 16
 ALL, ONE = -1, 1
 _NUMBERS = count(1)
 
 
-class Load(NamedTuple):
-    name: str
-    title: str
-    connections: int
-    depth: int
-    value_size: int
-    batch_size: int
-    target: float
-    """The most that the leader may cost with followers and acks=all, to the same without followers."""
+class Broker(Protocol):
+    @property
+    def node_id(self) -> int: ...
+    @property
+    def host(self) -> str: ...
+    @property
+    def port(self) -> int: ...
+    @property
+    def pid(self) -> int: ...
+    @property
+    def data_directory(self) -> str: ...
 
 
-LOADS = (
-    Load("100B", "100 B, 16 connections", 16, 1, 100, 0, 1.8),
-    Load("100B-deep", "100 B, 4 connections x 16 deep", 4, 16, 100, 0, 2.5),
-    Load("16KiB", "16 KiB, 16 connections", 16, 1, 0, 16 * KIB, 2.0),
-)
+class Cluster(Protocol):
+    """Three brokers, ours or Apache Kafka's."""
+
+    @property
+    def brokers(self) -> Sequence[Broker]: ...
+    def admin(self, timeout: float) -> AbstractContextManager[Admin]: ...
+    def wait_for_isr(self, topic: str) -> None: ...
+    def wait_until(self, condition: Callable[[], bool], what: str) -> None: ...
 
 
 class Way(NamedTuple):
@@ -74,12 +83,12 @@ Results = dict[str, dict[str, Samples]]
 
 
 class Runs:
-    def __init__(self, cluster: RunningCluster, seconds: float) -> None:
+    def __init__(self, cluster: Cluster, seconds: float) -> None:
         self._cluster = cluster
         self._seconds = seconds
         self._leader, *self._followers = cluster.brokers
 
-    def sample(self, load: Load, way: Way, samples: Samples) -> None:
+    def sample(self, load: ReplicatedLoad, way: Way, samples: Samples) -> None:
         with self._topic(way.replicas) as topic:
             settings = BlastSettings(
                 port=self._leader.port,
@@ -112,11 +121,11 @@ class Runs:
     def _topic(self, replicas: int) -> Iterator[str]:
         name = f"bench-{next(_NUMBERS):06d}"
         everybody = [self._leader.node_id, *(broker.node_id for broker in self._followers)]
-        with self._cluster.admin(timeout=30.0) as admin:
+        with self._cluster.admin(30.0) as admin:
             admin.topics.create(name, assignment=[everybody[:replicas]] * PARTITIONS, configs=TOPIC_CONFIGS)
         self._cluster.wait_for_isr(name)
         yield name
-        with self._cluster.admin(timeout=30.0) as admin:
+        with self._cluster.admin(30.0) as admin:
             admin.topics.delete(name)
         self._cluster.wait_until(lambda: not self._directories(name), f"removal of {name}")
 
@@ -129,12 +138,57 @@ class Runs:
         ]
 
 
+def measure(
+    clusters: Sequence[Cluster],
+    loads: Sequence[ReplicatedLoad],
+    rounds: int,
+    seconds: float,
+    steps: Steps | None = None,
+) -> list[Results]:
+    """The results of each cluster; the clusters take turns."""
+    everything = [Runs(cluster, seconds) for cluster in clusters]
+    results: list[Results] = [{load.name: {way.name: Samples() for way in WAYS} for load in loads} for _ in clusters]
+    for _ in range(rounds):
+        for load in loads:
+            for way in WAYS:
+                for runs, of_cluster in zip(everything, results, strict=True):
+                    if steps is not None:
+                        steps.doing(f"produce {load.title}, {way.name}")
+                    runs.sample(load, way, of_cluster[load.name][way.name])
+                    if steps is not None:
+                        steps.advance()
+    return results
+
+
+def rows(ours: Results, peer: Results | None, loads: Sequence[ReplicatedLoad]) -> list[Row]:
+    """For the table of `make bench`: rates, and what followers cost the leader."""
+    found = []
+    for load in loads:
+        for way in WAYS:
+            rate = Row(load.name, f"produce {load.title}, {way.name} (of 3 brokers)", "requests/s")
+            times = Row(
+                load.name,
+                f"produce {load.title}, {way.name}: leader's CPU to factor 1",
+                "times",
+                load.target if way.acks == ALL else None,
+            )
+            for subject, results in ((PENSTOCK, ours), (PEER, peer)):
+                if results is not None:
+                    samples, base = results[load.name][way.name], results[load.name][WAYS[0].name]
+                    for value, cpu_us in zip(samples.rate, samples.leader, strict=True):
+                        rate.add(subject, value, cpu_us)
+                    for with_followers, without in zip(samples.leader, base.leader, strict=True):
+                        times.add(subject, with_followers / without)
+            found += [rate, times] if way.replicas > 1 else [rate]
+    return found
+
+
 def ratio(samples: Samples, base: Samples) -> float:
     """The median of the ratios of the rounds: what disturbs the machine disturbs both samples of a round."""
     return median(ours / other for ours, other in zip(samples.leader, base.leader, strict=True))
 
 
-def table(results: Results, loads: Sequence[Load], earlier: Results | None, rounds: int) -> Table:
+def table(results: Results, loads: Sequence[ReplicatedLoad], earlier: Results | None, rounds: int) -> Table:
     title = f"CPU us a produce request, medians of {rounds} rounds; load of the machine {os.getloadavg()[0]:.1f}"
     shown = Table(title=title, title_justify="left")
     headings = ["load", "", "leader", "spread", "to factor 1", "aim", "a follower", "requests/s"]
@@ -145,10 +199,9 @@ def table(results: Results, loads: Sequence[Load], earlier: Results | None, roun
         for way in WAYS:
             samples = results[load.name][way.name]
             middle = median(samples.leader)
-            spread = (max(samples.leader) - min(samples.leader)) / middle / 2
-            cells = [load.title, way.name, f"{middle:.1f}", f"±{spread:.0%}"]
+            cells = [load.title, way.name, f"{middle:.1f}", f"±{spread_of(samples.leader):.0%}"]
             cells += [f"{ratio(samples, base):.2f}" if way.replicas > 1 else ""]
-            cells += [f"≤ {load.target}" if way.acks == ALL else ""]
+            cells += [f"≤ {load.target.value:g}" if way.acks == ALL else ""]
             cells += [f"{median(samples.follower):.1f}" if way.replicas > 1 else "", f"{median(samples.rate):,.0f}"]
             if earlier and load.name in earlier:
                 before = earlier[load.name][way.name]
@@ -168,21 +221,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.replicated", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="of each load (default: 5)")
     parser.add_argument("--seconds", type=float, default=1.5, metavar="S", help="of each sample (default: 1.5)")
-    parser.add_argument("--only", action="append", choices=[load.name for load in LOADS], help="a load; repeatable")
+    parser.add_argument(
+        "--only", action="append", choices=[load.name for load in REPLICATED_LOADS], help="a load; repeatable"
+    )
     parser.add_argument("--json", metavar="FILE", help="write every sample")
     parser.add_argument("--compare", metavar="FILE", help="the samples of an earlier run, shown beside")
     parser.add_argument("--directory", metavar="DIR", help="where the data goes (default: the system's temporary one)")
     arguments = parser.parse_args()
-    loads = [load for load in LOADS if not arguments.only or load.name in arguments.only]
-    results: Results = {load.name: {way.name: Samples() for way in WAYS} for load in loads}
+    loads = [load for load in REPLICATED_LOADS if not arguments.only or load.name in arguments.only]
     with tempfile.TemporaryDirectory(prefix="penstock-replicated-", dir=arguments.directory) as directory:
         keep_bytecode(os.path.join(directory, "bytecode"))
         with start_cluster(os.path.join(directory, "cluster"), controllers=1) as cluster:
-            runs = Runs(cluster, arguments.seconds)
-            for _ in range(arguments.rounds):
-                for load in loads:
-                    for way in WAYS:
-                        runs.sample(load, way, results[load.name][way.name])
+            [results] = measure([cluster], loads, arguments.rounds, arguments.seconds)
     earlier = read(arguments.compare) if arguments.compare else None
     Console(width=150).print(table(results, loads, earlier, arguments.rounds))
     if arguments.json:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any, Literal
 
 from bench.subjects import EPOLL_FLOOR, FLOOR, PEER, PENSTOCK
 
-Unit = Literal["requests/s", "messages/s", "ms", "s", "MB", "%", "cores a client core"]
-_HIGHER_IS_BETTER: set[Unit] = {"requests/s", "messages/s"}
+Unit = Literal["requests/s", "messages/s", "ms", "s", "MB", "%", "cores a client core", "times"]
+HIGHER_IS_BETTER: set[Unit] = {"requests/s", "messages/s"}
 
 
 @dataclass(frozen=True)
 class Target:
     kind: Literal["floor ratio", "at least", "below"]
     value: float
+
+
+def spread_of(values: Sequence[float]) -> float:
+    """Half the range of samples, as a part of their median."""
+    return (max(values) - min(values)) / 2 / median(values)
 
 
 @dataclass
@@ -51,11 +57,8 @@ class Row:
 
     @property
     def spread(self) -> float | None:
-        """Half the range of the samples, as a part of their median."""
         values = self.samples.get(PENSTOCK, [])
-        if len(values) < 2 or not median(values):
-            return None
-        return (max(values) - min(values)) / 2 / median(values)
+        return spread_of(values) if len(values) > 1 and median(values) else None
 
     @property
     def floor_ratio(self) -> float | None:
@@ -75,7 +78,7 @@ class Row:
     @property
     def peer_ratio(self) -> float | None:
         """How many times better than the peer: above 1 is ahead, whichever way the unit counts."""
-        if self.unit in _HIGHER_IS_BETTER:
+        if self.unit in HIGHER_IS_BETTER:
             return self._quotient(PENSTOCK, PEER)
         return self._quotient(PEER, PENSTOCK)
 

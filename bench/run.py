@@ -27,6 +27,8 @@ from bench.loads import (
     LATENCY_RATE,
     LATENCY_TARGETS,
     MIB,
+    READER_LOADS,
+    REPLICATED_LOADS,
     REQUEST_LOADS,
     ClientLoad,
     RequestLoad,
@@ -38,6 +40,9 @@ from bench.subjects import EPOLL_FLOOR, FLOOR, Kafka, floors
 from penstock.records.batch import read_header
 
 _REQUEST_NAMES = {load.name for load in REQUEST_LOADS}
+_READER_NAMES = {load.name for load in READER_LOADS}
+_REPLICATED_NAMES = {load.name for load in REPLICATED_LOADS}
+REPLICATED_WAYS = 3  # without followers, and with them by acks=1 and acks=all
 _CLIENT_NAMES = {load.name for load in CLIENT_LOADS}
 
 
@@ -271,6 +276,10 @@ def blast_settings(
 
 def samples_of(name: str, scale: Scale, kafkas: int) -> int:
     """How many steps of the progress bar a load takes."""
+    if name in _READER_NAMES:
+        return scale.rounds * (1 + kafkas)
+    if name in _REPLICATED_NAMES:
+        return scale.rounds * REPLICATED_WAYS * kafkas
     if name in _REQUEST_NAMES:
         return scale.rounds * (2 + kafkas)
     if name in _CLIENT_NAMES:

@@ -25,9 +25,10 @@ from penstock.model.ids import TopicPartition
 PENSTOCK = "penstock"
 FLOOR = "floor"
 EPOLL_FLOOR = "epoll"
+SENDFILE_FLOOR = "sendfile"
 PEER = "peer"
 
-FLOOR_MODULES = {FLOOR: "bench.floor", EPOLL_FLOOR: "bench.floor_epoll"}
+FLOOR_MODULES = {FLOOR: "bench.floor", EPOLL_FLOOR: "bench.floor_epoll", SENDFILE_FLOOR: "bench.floor_sendfile"}
 # Deleted topics go at once, not after Kafka's minute: their pages are needed for the next sample.
 TOPIC_CONFIGS = {"file.delete.delay.ms": "0"}
 READY_TIMEOUT_S = 60.0
