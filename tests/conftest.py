@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import itertools
 import logging
@@ -13,7 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from hypothesis import settings
 
+import bytecode
 from penstock.io import threads
+from property_examples import TRACED, examples
 
 if TYPE_CHECKING:
     from penstock.testing.nodes import RunningNode
@@ -22,11 +25,19 @@ if TYPE_CHECKING:
 # deadline: how long it takes depends on what else the machine does.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("exploring", max_examples=1000, deadline=None)
+settings.register_profile(TRACED, max_examples=examples(100), derandomize=True, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 # No worker thread touches what the event loop owns, here and in the nodes that tests start.
 os.environ.setdefault(threads.ENVIRONMENT_VARIABLE, "1")
 threads.enforce()
+
+# The JVMs of tests live for minutes at most. Half of their time would go to the optimising compiler, whose code hardly
+# runs before they end; and Spark starts one JVM only to print the command line of the next.
+QUICK_JAVA = "-XX:TieredStopAtLevel=1"
+os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JAVA)
+os.environ.setdefault("SPARK_LAUNCHER_OPTS", f"{QUICK_JAVA} -XX:+UseSerialGC")
+os.environ.setdefault("MAVEN_OPTS", QUICK_JAVA)
 
 # A session would make an archive of Java's classes in the background, which takes a core for a minute.
 os.environ.setdefault("PENSTOCK_CLASS_ARCHIVE", "false")
@@ -37,6 +48,13 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Folders whose tests share something that is slow to start: Spark, a cluster. One process runs each of them.
 TOGETHER = ("tests/spark/", "tests/metrics/", "tests/doctor/", "tests/registry/", "tests/console/")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config) -> None:
+    runs_everything = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    if runs_everything and not bytecode.is_compiled():
+        bytecode.compile_in_parallel()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -54,6 +72,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             self._reschedule(node)
 
     return Together(config, log)
+
+
+def pytest_collection_finish() -> None:
+    """Modules and test cases stay: the collector need not search those 600,000 objects again and again."""
+    gc.freeze()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -116,6 +116,7 @@ class World:
         self.replica = Replica(log, TopicPartition("events", 0), bytes(16), context)
         self.brokers = (1,) if alone else (1, 2)
         self.epoch = 0
+        self.is_sure = True
         self.shards: list[Ledger] = []
         self.answers: list[tuple[str, Any]] = []
         self.coordinator: Coordinator[Ledger] = Coordinator(
@@ -130,6 +131,8 @@ class World:
             partitions_default=1,
             commit_timeout_ms=COMMIT_TIMEOUT_MS,
             load_buffer_size=1 << 20,
+            is_sure=lambda: self.is_sure,
+            no_change=record("", 0),
             end_transaction=Ledger.replay_end_transaction,
         )
 
@@ -183,11 +186,12 @@ class World:
         verification = self.replica.log.producers.begin_verification(header, self.clock.now_ms())
         return Producer(producer_id, epoch, verification)
 
-    def look(self, who: str, name: str) -> None:
+    def look(self, who: str, name: str, **how: Any) -> None:
         self.coordinator.submit(
             name,
             lambda shard, token, now_ms: Decision([], [Reply(token, Said(shard.numbers.get(name)))]),
             self.waiting(who),
+            **how,
         )
 
     def park(self, who: str) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import streams_requests
 from narrowing import expect
 from penstock.coordinator.decision import Caller, Decision, Reply
 from penstock.groups.embedded import read_assignment, read_subscription
@@ -53,6 +54,7 @@ from penstock.protocol.messages.heartbeat import HeartbeatRequest
 from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from penstock.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from penstock.protocol.messages.share_group_describe import ShareGroupDescribeRequest
+from penstock.protocol.messages.streams_group_describe import StreamsGroupDescribeRequest
 from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 START_MS = 1_000
@@ -154,6 +156,8 @@ class World:
     log: list[Logged] = field(default_factory=list)
     # What groups have of their own: settings by the names that a scenario gives.
     group_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    # The topologies that members of streams groups sent last.
+    topologies: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._ids = itertools.count(1)
@@ -436,6 +440,25 @@ class World:
         )
         return self.ask("consumer_group_heartbeat", request, client, int(v))
 
+    # -- streams groups ------------------------------------------------------------------------------------------------
+
+    def do_streams_beat(
+        self, group: str, client: str, epoch: str | None = None, v: str = "1", **options: str
+    ) -> Decision:
+        """StreamsGroupHeartbeat. The first one of a client joins, with an id of its own choice."""
+        known = self.client(client)
+        member = known.member_id = options.pop("member", known.member_id or client)
+        told = int(epoch) if epoch is not None else max(known.generation, 0)
+        if told == 0 and "topology" not in options:
+            options["topology"] = self.topologies[group]
+        if told == 0:
+            self.topologies[group] = options["topology"]
+        request = streams_requests.heartbeat(group, member, told, options)
+        return self.ask("streams_group_heartbeat", request, client, int(v))
+
+    def do_describe_streams(self, *groups: str) -> Decision:
+        return self.ask("streams_group_describe", StreamsGroupDescribeRequest(group_ids=list(groups)), version=1)
+
     # -- share groups --------------------------------------------------------------------------------------------------
 
     def do_share_beat(
@@ -658,12 +681,14 @@ def _response_of(reply: Reply) -> object:
 
 
 def _show_questions(reply: object) -> Iterable[str]:
-    """What the share coordinators are asked."""
+    """What the share coordinators are asked, and the topics that the controller is."""
     asked = getattr(reply, "initialization", None)
     if asked is not None:
         for topic_id, offsets in asked.start_offsets.items():
             where = ", ".join(f"{index}@{offset}" for index, offset in offsets.items())
             yield f"? initialize {topic_id!r} {where} epoch={asked.state_epoch}"
+    for topic in getattr(reply, "missing", ()):
+        yield f"? create {topic.name} partitions={topic.num_partitions} replicas={topic.replication_factor}"
     for topic_id, indexes in getattr(reply, "partitions", {}).items():
         yield f"? delete {topic_id!r} {sorted(indexes)}"
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from penstock.log.log import Appended, Log
+from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition
 from penstock.records.batch import BatchHeader, iterate_headers
 from penstock.records.builder import build_batch
@@ -92,3 +96,10 @@ def overwrite(disk: SimulatedDisk, name: str, data: bytes) -> None:
     file.truncate(0)
     file.pwrite(data, 0)
     file.close()
+
+
+def refusal(code: ErrorCode, call: Callable[..., object], *arguments: object, **options: object) -> KafkaError:
+    with pytest.raises(KafkaError) as caught:
+        call(*arguments, **options)
+    assert caught.value.code == code
+    return caught.value

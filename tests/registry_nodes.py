@@ -9,7 +9,7 @@ import urllib.parse
 from typing import Any, NamedTuple
 
 from penstock.local.ports import free_ports
-from penstock.local.registry import LocalRegistry
+from penstock.local.web import LocalRegistry
 
 SESSION_S = 2.0
 

@@ -67,7 +67,6 @@ class Coordinator:
             transaction_version=lambda: self.version,
             next_producer_id=lambda: self.ids(),
             offsets_partition=len,
-            is_sure=lambda: True,
         )
         for key, value, value_format in self.log.records:
             self._replay(key, value, value_format)

@@ -6,6 +6,7 @@ A program ends by itself when it is told to, and when nobody listens any more: n
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import json
 import os
 import signal
@@ -65,6 +66,10 @@ class Program:
         self._signal(signal.SIGCONT)
         self.is_paused = False
 
+    def print_stacks(self) -> None:
+        """It prints what its threads do, soon: for failures that a program which hangs may explain."""
+        self._signal(signal.SIGUSR1)
+
     def leave(self, timeout: float = 60) -> int:
         """Let it finish what it does, and its status; everything it had to tell has been heard on return.
 
@@ -92,6 +97,7 @@ class Reports:
 
     def __init__(self) -> None:
         self._leaving = threading.Event()
+        faulthandler.register(signal.SIGUSR1)
         threading.Thread(target=self._wait_for_end, daemon=True).start()
 
     def _wait_for_end(self) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from chaos.faults import FAULTS, PROPERTIES, Scene
 from chaos.replicas import same_bytes
+from chaos.secured import READER, WRITER, Secured
 from chaos.workload import Reader, Writer, check, read_all
 from penstock.testing.clusters import RunningCluster, start_cluster
 
@@ -20,17 +21,28 @@ PARTITIONS = 3
 TOPIC = "events"
 
 
-def campaign(cluster: RunningCluster, faults: list[str], seed: int) -> None:
+def campaign(cluster: RunningCluster, faults: list[str], seed: int, secured: Secured | None = None) -> None:
     cluster.create_topic(TOPIC, PARTITIONS, 3, {"min.insync.replicas": "2"})
+    to_write: dict[str, object] = {}
+    to_read: dict[str, object] = {}
+    if secured is not None:
+        secured.let_in(cluster, TOPIC)
+        to_write, to_read = secured.librdkafka(WRITER), secured.librdkafka(READER)
     writer = Writer(
         cluster.bootstrap,
         TOPIC,
         PARTITIONS,
         # A request to a leader that is silent, or cut off from its followers, is given up soon.
-        {"enable.idempotence": True, "acks": "all", "message.timeout.ms": 120_000, "request.timeout.ms": 3000},
+        {
+            "enable.idempotence": True,
+            "acks": "all",
+            "message.timeout.ms": 120_000,
+            "request.timeout.ms": 3000,
+            **to_write,
+        },
         records_a_second=3000,
     )
-    reader = Reader(cluster.bootstrap, TOPIC, PARTITIONS)
+    reader = Reader(cluster.bootstrap, TOPIC, PARTITIONS, to_read)
     writer.start()
     reader.start()
     try:
@@ -49,7 +61,7 @@ def campaign(cluster: RunningCluster, faults: list[str], seed: int) -> None:
     assert not writer.failures
     cluster.wait_for_isr(TOPIC)
     cluster.wait_until(lambda: same_bytes(cluster, TOPIC, PARTITIONS), "replicas of the same length")
-    found = read_all(cluster.bootstrap, TOPIC, PARTITIONS, timeout=300)
+    found = read_all(cluster.bootstrap, TOPIC, PARTITIONS, timeout=300, settings=to_read)
     check(writer, found, exactly_once=True)
     reader.check(found)
 
@@ -64,6 +76,32 @@ def campaign(cluster: RunningCluster, faults: list[str], seed: int) -> None:
 def test_three_brokers(tmp_path: Path, faults: list[str]) -> None:
     with start_cluster(tmp_path, brokers=3, properties=PROPERTIES, proxied="cut_leader_off" in faults) as cluster:
         campaign(cluster, faults, seed=1)
+
+
+def test_three_brokers_with_tls_passwords_and_acls(tmp_path: Path) -> None:
+    hurt_secured(tmp_path, ["kill_leader", "stop_leader"], seed=2)
+
+
+def hurt_secured(directory: Path, faults: list[str], seed: int) -> None:
+    secured = Secured(directory / "security")
+    with start_cluster(
+        directory / "cluster",
+        brokers=3,
+        properties={**PROPERTIES, **secured.node_properties},
+        proxied=any(fault.startswith("cut") for fault in faults),
+        client_options=secured.administrator,
+    ) as cluster:
+        campaign(cluster, faults, seed, secured)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", range(2))
+def test_many_faults_with_tls_passwords_and_acls(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    faults = [fault for _ in range(2) for fault in rng.sample(sorted(FAULTS), len(FAULTS))]
+    print(f"seed {seed}: {', '.join(faults)}")
+    hurt_secured(tmp_path, faults, seed)
 
 
 @pytest.mark.soak

@@ -95,6 +95,9 @@ class TransactionScene:
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
         def state() -> str:
+            for worker in self.workers.values():
+                worker.print_stacks()
+            time.sleep(1)  # they write for themselves
             return f"{what}; {dict(self.counts)}, {self.reasons.most_common(5)}"
 
         wait_until(condition, state, PROGRESS_S, between=self.tend)

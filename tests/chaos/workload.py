@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
@@ -125,6 +125,7 @@ class Reader:
     bootstrap: str
     topic: str
     partitions: int
+    settings: dict[str, object] = field(default_factory=dict)
     seen: dict[tuple[int, int], int] = field(default_factory=dict)  # (partition, offset) -> number
     failures: list[str] = field(default_factory=list)
     _stop: threading.Event = field(default_factory=threading.Event)
@@ -168,6 +169,7 @@ class Reader:
                 "topic.metadata.refresh.interval.ms": 1000,
                 "reconnect.backoff.max.ms": 100,
                 "fetch.wait.max.ms": 50,
+                **self.settings,
             }
         )
         try:
@@ -184,7 +186,13 @@ class Reader:
             close(consumer)
 
 
-def read_all(bootstrap: str, topic: str, partitions: int, timeout: float = 60) -> dict[int, list[tuple[int, int]]]:
+def read_all(
+    bootstrap: str,
+    topic: str,
+    partitions: int,
+    timeout: float = 60,
+    settings: Mapping[str, object] | None = None,
+) -> dict[int, list[tuple[int, int]]]:
     """Every record as partition -> [(offset, number)], in the order of the log."""
     consumer = Consumer(
         {
@@ -195,6 +203,7 @@ def read_all(bootstrap: str, topic: str, partitions: int, timeout: float = 60) -
             "enable.partition.eof": False,
             "check.crcs": True,
             "fetch.wait.max.ms": 50,
+            **(settings or {}),
         }
     )
     try:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,13 @@ from penstock.local.ports import free_ports
 from waiting import wait_until
 
 pytest.importorskip("starlette", reason="the extra `console` is not installed")
+
+
+def not_refused(ask: Callable[[], bool]) -> bool:
+    try:
+        return ask()
+    except urllib.error.URLError:
+        return False
 
 
 def test_a_local_cluster_brings_its_console(tmp_path: Path) -> None:
@@ -26,7 +35,7 @@ def test_a_local_cluster_brings_its_console(tmp_path: Path) -> None:
             assert process.stdout is not None
             assert process.stderr is not None
             told = process.stderr.readline()
-            assert told.startswith("penstock up: console http://127.0.0.1:"), told
+            assert told.startswith("penstock up: the console is http://127.0.0.1:"), told
             assert process.stdout.readline() == f"ready 127.0.0.1:{port}\n"
             address = told.split()[-1]
 
@@ -35,6 +44,10 @@ def test_a_local_cluster_brings_its_console(tmp_path: Path) -> None:
                     return b"1 of 1 up" in answer.read()
 
             wait_until(overview)
+            os.kill(int((tmp_path / "data" / "console" / "pid").read_text()), signal.SIGKILL)
+            told = process.stderr.readline()
+            assert told == "penstock up: console was killed by SIGKILL, starting it again in 0.2 s\n"
+            wait_until(lambda: not_refused(overview))
         finally:
             process.send_signal(signal.SIGTERM)
             process.communicate(timeout=60)

@@ -23,12 +23,13 @@ from penstock.console.views.decoding import SHOWN_MAX, decode, decode_record, de
 from penstock.console.views.groups import group_list, group_state, parse_reset
 from penstock.console.views.json_path import BadPath, parse_condition, parse_path
 from penstock.console.views.lag import REMEMBERED, EndTimes
+from penstock.console.views.listing import ROWS_PER_PAGE
 from penstock.console.views.masking import HIDDEN, masked, parse_rule, paths_for
 from penstock.console.views.overview import overview
 from penstock.console.views.query import WINDOW_MAX, Query, Ranges, parse_query, windows
 from penstock.console.views.sample import GroupSeen, Sample, Seen, Traffic
 from penstock.console.views.text import one_line, visible
-from penstock.console.views.topics import PAGE, topic_list, topic_state
+from penstock.console.views.topics import topic_list, topic_state
 from penstock.model.ids import TopicPartition
 from penstock.protocol.codec import encode
 from penstock.protocol.messages.group_records import OffsetCommitKey, OffsetCommitValue
@@ -298,7 +299,7 @@ def test_topics_are_searched_sorted_and_cut_into_pages() -> None:
     }
     seen = Seen(Sample(number=1, at_ms=0, cluster=sample(1, 0, 1).cluster, topics=described))
     view = topic_list(seen, {})
-    assert (view.found, view.pages, len(view.rows)) == (10_000, 100, PAGE)
+    assert (view.found, view.pages, len(view.rows)) == (10_000, 100, ROWS_PER_PAGE)
     assert topic_list(seen, {"q": "topic 0999", "sort": "-name"}).rows[0].name == "topic-09999"
     assert topic_list(seen, {"sort": "-partitions", "page": "2"}).rows[0].partitions == 7
     assert topic_list(seen, {"page": "999999"}).page == 100

@@ -16,12 +16,16 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 import pytest
 
-from documentation import blocks_of, check_output, run_console
+from documentation import Run, blocks_of, check_output, run_console
 from penstock.local.ports import free_ports
+
+if TYPE_CHECKING:
+    from conftest import CommandLine
 
 ROOT = Path(__file__).parents[2]
 # Pages about several machines, or made of tables and prose, show no examples that could be run here.
@@ -113,14 +117,28 @@ def cluster(tmp_path: Path, page: str) -> Iterator[Cluster]:
     cluster.stop()
 
 
+@pytest.fixture
+def run_penstock(cluster: Cluster, cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """In this process, with the cluster's directory and environment."""
+    monkeypatch.chdir(cluster.directory)
+    for name, value in cluster.environment.items():
+        monkeypatch.setenv(name, value)
+
+    def run(arguments: list[str]) -> subprocess.CompletedProcess[str]:
+        result = cli(*arguments)
+        return subprocess.CompletedProcess(arguments, result.status, result.out, result.err)
+
+    return run
+
+
 @pytest.mark.timeout(600)  # some pages start many processes, one after the other
 @pytest.mark.parametrize("page", PAGES)
-def test_examples_run_as_printed(page: str, cluster: Cluster) -> None:
+def test_examples_run_as_printed(page: str, cluster: Cluster, run_penstock: Run) -> None:
     blocks = blocks_of(ROOT / page)
     printed = None
     for language, block in blocks:
         if language == "console":
-            run_console(block, cluster.run)
+            run_console(block, cluster.run, run_penstock)
         elif language == "python":
             program = block.replace("127.0.0.1:9092", cluster.address).replace("127.0.0.1:8081", cluster.registry)
             result = cluster.run([sys.executable, "-c", program])

@@ -13,13 +13,16 @@ import socketserver
 import subprocess
 import sys
 import threading
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from documentation import blocks_of, run_console
+from penstock.local.host import parse_host_file, plan_host
 from penstock.local.ports import free_ports
+from penstock.settings.node import NodeSettings
 
 HOWTO = Path(__file__).parents[2] / "docs" / "howto"
 MACHINES = ("alpha", "beta", "gamma", "delta")
@@ -152,9 +155,19 @@ def test_a_cluster_is_deployed_upgraded_and_grown(machines: Machines) -> None:
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not here")
-def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", ["deploy.md", "host.md"])
+def test_systemd_takes_the_unit(tmp_path: Path, page: str) -> None:
     unit = tmp_path / "penstock.service"
     program = Path(sys.executable).parent / "penstock"
-    unit.write_text(block("deploy.md", "ini").replace("/opt/penstock/bin/penstock", str(program)))
+    unit.write_text(block(page, "ini").replace("/opt/penstock/bin/penstock", str(program)))
     result = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False)
     assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_the_file_of_a_host_is_one() -> None:
+    nodes = plan_host(parse_host_file(tomllib.loads(block("host.md", "toml")), range(16)))
+    assert [node.node_id for node in nodes] == [1, *range(101, 109)]
+    assert [node.cores for node in nodes[1:]] == [(core,) for core in range(8)]
+    for node in nodes:
+        settings = NodeSettings.from_properties(node.own_properties())
+        assert settings.default_replication_factor == 3

@@ -11,6 +11,7 @@ from penstock.security.acl_authorizer import AclAuthorizer
 from penstock.security.acls import Acl, AclFilter, PatternType, Permission
 from penstock.security.authorizer import Operation, Resource, ResourceKind
 from penstock.security.principal import parse_principal
+from property_examples import examples
 
 NAMES = ["a", "ab", "abc", "b", "*", "aa"]
 PRINCIPALS = ["User:alice", "User:bob", "User:*"]
@@ -96,7 +97,7 @@ def expected(
     return Permission.ALLOW in found or (open_by_default and not of_resource)
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(
     st.lists(st.tuples(st.booleans(), acls), max_size=12),
     st.booleans(),
@@ -129,7 +130,7 @@ def test_every_decision_is_that_of_all_acls_read_in_turn(
     check()
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.sets(acls, max_size=12), st.sampled_from(["User:alice", "User:bob"]), st.sampled_from(ADDRESSES))
 def test_some_resource_is_allowed_as_kafka_says(entries: set[Acl], principal: str, host: str) -> None:
     """The rule of Kafka's authorizeByResourceType, which knows no implied operations beyond those of a plain name."""

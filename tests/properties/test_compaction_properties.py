@@ -18,6 +18,7 @@ from penstock.log import compaction
 from penstock.log.checkpoints import read_offset_checkpoint
 from penstock.simulator.twins.disk import SimulatedDisk
 from penstock.simulator.twins.mount import Mount, ProcessKilled
+from property_examples import examples
 
 LEFTOVERS = (".cleaned", ".swap", ".deleted", ".tmp")
 
@@ -101,7 +102,7 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(steps, min_size=5, max_size=80), st.integers(0, 2**32))
 def test_any_history(history: list[Any], seed: int) -> None:
     world = small_world(seed)

@@ -26,6 +26,7 @@ from penstock.protocol.messages.incremental_alter_configs import (
 )
 from penstock.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from penstock.simulator.stories.controller_world import World, registration
+from property_examples import examples
 
 Step = Callable[[World], None]
 
@@ -137,7 +138,7 @@ def check_image(image: MetadataImage) -> None:
     assert all(values for values in image.configs.values())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(STEPS, max_size=40), st.integers(0, 3))
 def test_the_image_is_the_replay_of_its_records_and_of_its_snapshot(steps: list[Step], brokers: int) -> None:
     world = World(brokers=brokers)

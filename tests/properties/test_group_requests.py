@@ -24,6 +24,7 @@ from penstock.protocol.messages.offset_fetch import OffsetFetchRequest
 from penstock.protocol.messages.sync_group import SyncGroupRequest
 from penstock.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from properties.protocol_strategies import message, versions_of
+from property_examples import examples
 
 HANDLERS: dict[str, type[Message]] = {
     "join_group": JoinGroupRequest,
@@ -83,7 +84,7 @@ def plausible(made: World) -> dict[str, list[Any]]:
     }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_there_is_one_answer_to_anything(data: st.DataObject) -> None:
     made = world()

@@ -22,6 +22,7 @@ from penstock.replication.moving import (
     StartOver,
     next_step,
 )
+from property_examples import examples
 
 STEPS_MAX = 200
 
@@ -108,7 +109,7 @@ def apply_step(current: ModelLog, future: ModelLog) -> bool:
     return True
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(histories())
 def test_the_future_log_becomes_the_current_one(logs: tuple[ModelLog, ModelLog]) -> None:
     current, future = logs
@@ -120,7 +121,7 @@ def test_the_future_log_becomes_the_current_one(logs: tuple[ModelLog, ModelLog])
     assert future == current
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(st.sampled_from(Event), max_size=30))
 def test_a_move_keeps_its_laws(events: list[Event]) -> None:
     move = Move()

@@ -17,6 +17,7 @@ from penstock.protocol.declaration import Message, TypedField
 from penstock.protocol.frames import read_request_header
 from penstock.protocol.primitives import BYTES, RECORDS, Scalar
 from properties.protocol_strategies import all_messages, versions_of
+from property_examples import examples
 
 REQUESTS = [cls for cls in all_messages() if cls.__name__.endswith("Request")]
 # Lengths and counts that no frame can hold, as an int16, an int32 and a varint; and some that are merely negative.
@@ -107,7 +108,7 @@ def test_random_bytes_are_a_message_or_malformed(seed: int) -> None:
             decode_from(cls, memoryview(data), version, chance.randrange(8))
 
 
-@settings(max_examples=200, deadline=None, database=None)
+@settings(max_examples=examples(200), deadline=None, database=None)
 @given(data=st.binary(max_size=40), position=st.integers(0, 10))
 def test_random_bytes_as_a_request_header(data: bytes, position: int) -> None:
     try:

@@ -52,8 +52,8 @@ def kio_class(cls: type[Message], version: int) -> Any:
     kind: LoadableEntityType = EntityType.data
     if name is not None:
         kind = EntityType.header if name.endswith("header") else EntityType.data
-    elif cls.__schema__.key in API and cls.__name__.endswith(("Request", "Response")):
-        name = api_key_map.get(cls.__schema__.key)
+    elif (key := cls.__schema__.key) is not None and key in API and cls.__name__.endswith(("Request", "Response")):
+        name = api_key_map.get(key)
         kind = EntityType.request if cls.__name__.endswith("Request") else EntityType.response
     if name is None:
         return None
@@ -85,7 +85,11 @@ def plain(value: Any, field: TypedField) -> Any:
 def our_name(name: str) -> str:
     """Kio's name of a field as ours would be, except for the unit at its end."""
     name = name.rstrip("_").replace("k_raft", "kraft").removesuffix("_ms")
-    return {"generation_id": "generation_id_or_member_epoch"}.get(name, name)
+    others = {
+        "generation_id": "generation_id_or_member_epoch",
+        "acceptable_recovery_lag_legacy": "acceptable_recovery_lag",
+    }
+    return others.get(name, name)
 
 
 def assert_same(ours: Any, theirs: Any, version: int) -> None:

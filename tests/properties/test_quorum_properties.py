@@ -12,6 +12,7 @@ from penstock.broker.metadata.quorum import MetadataQuorum
 from penstock.model.errors import KafkaError
 from penstock.simulator.twins.loop import SimulatedLoop, simulate
 from penstock.simulator.twins.mount import ProcessKilled
+from property_examples import examples
 from quorum_world import QuorumMachine, creating, deleting
 
 SMALL = {
@@ -88,7 +89,7 @@ async def story(loop: SimulatedLoop, seed: int) -> None:
     expected.check(machine.start())
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.integers(0, 2**32))
 def test_nothing_that_was_answered_is_lost(seed: int) -> None:
     simulate(lambda loop: story(loop, seed), seed)

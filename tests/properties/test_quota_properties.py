@@ -17,6 +17,7 @@ from penstock.quotas.entity import CLIENT_ID, USER, Entity, entity_of
 from penstock.quotas.levels import Levels, Limit
 from penstock.quotas.rate import Rate, Window
 from penstock.quotas.token_bucket import TokenBucket
+from property_examples import examples
 
 windows = st.builds(Window, st.integers(1, 12), st.sampled_from([100, 1000, 2000]))
 steps = st.one_of(
@@ -45,7 +46,7 @@ def naive_rate(history: list[tuple[int, int]], now: int, window: Window) -> tupl
     return sum(value for sample in live for _, value in sample) / (elapsed / 1000), elapsed
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(windows, events, st.integers(1, 3000))
 def test_a_rate_is_that_of_all_events_within_the_window(
     window: Window, moves: list[tuple[int, int]], limit: int
@@ -65,7 +66,7 @@ def test_a_rate_is_that_of_all_events_within_the_window(
         assert abs(throttle_ms - over_ms) <= 0.5 + 1e-9 * over_ms  # of x.5 ms, either neighbour will do
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(windows, events, st.integers(1, 3000))
 def test_a_client_that_waits_as_told_keeps_to_its_quota(
     window: Window, moves: list[tuple[int, int]], limit: int
@@ -82,7 +83,7 @@ def test_a_client_that_waits_as_told_keeps_to_its_quota(
     assert total <= allowed * 1.01
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(windows, events, st.integers(1, 100))
 def test_a_token_bucket_is_that_of_all_events(window: Window, moves: list[tuple[int, int]], limit: int) -> None:
     bucket = TokenBucket(window)
@@ -101,7 +102,7 @@ def test_a_token_bucket_is_that_of_all_events(window: Window, moves: list[tuple[
             assert bucket.tokens(limit, latest) + limit * (throttle_ms + 1) / 1000 >= -1e-6
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.lists(st.tuples(st.integers(0, 4000), st.integers(1, 50)), min_size=1, max_size=40), st.integers(1, 10))
 def test_strict_refuses_and_permissive_counts(moves: list[tuple[int, int]], value: int) -> None:
     window, limit = Window(), Limit("alice", None, float(value))
@@ -146,13 +147,13 @@ def naive_limit(values: dict[Entity, float], user: str, client: str) -> Limit | 
     return None
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.dictionaries(client_entities, st.floats(1, 100)), names, names)
 def test_the_most_specific_of_eight_levels_applies(values: dict[Entity, float], user: str, client: str) -> None:
     assert Levels(values).limit_of(user, client) == naive_limit(values, user, client)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     st.lists(
         st.tuples(steps, st.sampled_from(["a", "b", "c"]), st.integers(0, 3000), st.booleans()), min_size=1, max_size=60

@@ -9,6 +9,7 @@ from penstock.raft.progress import Progress
 from penstock.raft.voter_history import VoterHistory
 from penstock.raft.voters import VoterSet
 from penstock.simulator.quorum.disk import Disk, LogImage, SimulatedRaftLog
+from property_examples import examples
 from raft_world import Table, key, vote, voter_set
 
 
@@ -83,7 +84,7 @@ def test_the_high_watermark_is_what_a_majority_has(voters: int, start: int, fetc
 Step = tuple[str, int, int]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(
         st.tuples(

@@ -15,6 +15,7 @@ from penstock.records.builder import build_batch
 from penstock.records.control import build_transaction_marker
 from penstock.settings.topic import TopicSettings
 from penstock.simulator.twins.disk import SimulatedDisk
+from property_examples import examples
 from verified_appends import append_verified
 
 DIRECTORY = "/data/t-0"
@@ -77,7 +78,7 @@ def write_history(log: Log, chance: random.Random) -> None:
     st.sampled_from((300, 1000, 1 << 20)),
     st.sampled_from((1000, 1 << 40)),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_follower_has_the_files_of_its_leader(
     chance: random.Random, fetch_bytes: int, segment_bytes: int, segment_ms: int
 ) -> None:

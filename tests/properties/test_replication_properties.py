@@ -9,6 +9,7 @@ from penstock.model.errors import ErrorCode, KafkaError
 from penstock.replication.epochs import LeaderEpochs
 from penstock.replication.follower import FollowerState
 from penstock.replication.partition import LeaderState
+from property_examples import examples
 
 Log = list[tuple[int, int]]  # epochs and values; a value is written once
 
@@ -49,7 +50,7 @@ def common(one: Log, other: Log) -> int:
     return count
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(histories())
 def test_a_follower_cuts_exactly_to_what_it_shares_with_its_leader(logs: tuple[Log, Log]) -> None:
     leader, follower = logs
@@ -70,7 +71,7 @@ def test_a_follower_cuts_exactly_to_what_it_shares_with_its_leader(logs: tuple[L
     assert len(follower) == shared
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     st.lists(
         st.one_of(

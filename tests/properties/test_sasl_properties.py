@@ -28,6 +28,7 @@ from penstock.security.sasl.scram_messages import (
     parse_server_first,
     unescape,
 )
+from property_examples import examples
 
 SHA_256 = ScramMechanism.SCRAM_SHA_256
 CREDENTIAL = new_credential(SHA_256, "secret", b"salt")
@@ -94,7 +95,7 @@ frames = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.tuples(frames, st.integers(0, 3000)), max_size=12), st.sampled_from([0, 1500]))
 def test_only_a_password_or_a_token_opens_the_door(steps: list[tuple[bytes, int]], max_session_ms: int) -> None:
     authentication = machine(max_session_ms)

@@ -25,6 +25,7 @@ from penstock.shares.states import (
     StateBatch,
     Write,
 )
+from property_examples import examples
 
 MEMBERS = ("ada", "ben", "cleo")
 LOCK_MS = 100
@@ -377,7 +378,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
 
 TestSharePartition = SharePartitionMachine.TestCase
 TestSharePartition.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(150), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 

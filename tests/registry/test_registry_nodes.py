@@ -15,7 +15,7 @@ from collections.abc import Callable
 import pytest
 
 from penstock.client.wire.partition_log import PartitionLog
-from penstock.local.registry import LocalRegistry
+from penstock.local.web import LocalRegistry
 from penstock.model.ids import TopicPartition
 from penstock.testing.nodes import RunningNode
 from registry_nodes import Nodes, Reply, ask, record_schema

@@ -15,7 +15,7 @@ import pytest
 
 from penstock.client.errors import BadSetting
 from penstock.local.ports import free_ports
-from penstock.local.registry import LocalRegistry
+from penstock.local.web import LocalRegistry
 from penstock.registry.process import ServerSettings
 from penstock.registry.web.roles import Role, Roles
 from penstock.testing.cluster import Cluster

@@ -55,7 +55,7 @@ def shop() -> Any:
 def real_registry(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of `penstock registry`, a process."""
     from penstock.local.ports import free_ports
-    from penstock.local.registry import LocalRegistry
+    from penstock.local.web import LocalRegistry
 
     directory = str(tmp_path_factory.mktemp("registry"))
     node = LocalRegistry(directory, bootstrap=bootstrap, host="127.0.0.1", port=free_ports(1)[0])

@@ -42,6 +42,8 @@ from penstock.protocol.messages.share_acknowledge import ShareAcknowledgeRequest
 from penstock.protocol.messages.share_fetch import ShareFetchRequest
 from penstock.protocol.messages.share_group_describe import ShareGroupDescribeRequest
 from penstock.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from penstock.protocol.messages.streams_group_describe import StreamsGroupDescribeRequest
+from penstock.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from penstock.protocol.messages.sync_group import SyncGroupRequest
 
 GROUP = "every-version"
@@ -189,6 +191,10 @@ REQUESTS: dict[ApiKey, Callable[[Asked, int], Message]] = {
         group_id=GROUP, member_id="nobody", member_epoch=1
     ),
     ApiKey.SHARE_GROUP_DESCRIBE: lambda asked, version: ShareGroupDescribeRequest(group_ids=[GROUP, NOT_THERE]),
+    ApiKey.STREAMS_GROUP_HEARTBEAT: lambda asked, version: StreamsGroupHeartbeatRequest(
+        group_id=GROUP, member_id="nobody", member_epoch=1
+    ),
+    ApiKey.STREAMS_GROUP_DESCRIBE: lambda asked, version: StreamsGroupDescribeRequest(group_ids=[GROUP, NOT_THERE]),
     ApiKey.SHARE_FETCH: lambda asked, version: ShareFetchRequest(
         group_id=GROUP, member_id="nobody", share_session_epoch=5
     ),
@@ -230,6 +236,8 @@ REFUSED = {
     ApiKey.DESCRIBE_TRANSACTIONS,
     ApiKey.SHARE_GROUP_HEARTBEAT,
     ApiKey.SHARE_GROUP_DESCRIBE,
+    ApiKey.STREAMS_GROUP_HEARTBEAT,
+    ApiKey.STREAMS_GROUP_DESCRIBE,
     ApiKey.SHARE_FETCH,
     ApiKey.SHARE_ACKNOWLEDGE,
     ApiKey.INITIALIZE_SHARE_GROUP_STATE,

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 
 from penstock.schemas import SchemaType, incompatibilities, parse
+from property_examples import examples
 from schemas.avro_strategies import covering, pairs
 
-SLOW = settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SLOW = settings(max_examples=examples(500), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def messages(reader: object, writer: object) -> list[str]:

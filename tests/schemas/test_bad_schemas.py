@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from penstock.schemas import InvalidSchema, ParsedSchema, SchemaType, incompatibilities, parse
 from penstock.schemas.model import MAX_SCHEMA_BYTES
+from property_examples import examples
 
-FUZZ = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FUZZ = settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 TYPES = list(SchemaType)
 
 

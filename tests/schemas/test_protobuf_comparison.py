@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from penstock.schemas import SchemaType, incompatibilities, parse
 from penstock.schemas.protobuf.schema import ProtobufSchema
+from property_examples import examples
 
-PROPERTY = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+PROPERTY = settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def schema(text: str, *references: tuple[str, str], syntax: str = "proto3") -> ProtobufSchema:

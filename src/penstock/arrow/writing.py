@@ -82,7 +82,9 @@ class Writer(Closing):
         if acks not in _ACKS:
             raise BadSetting(f"acks={acks!r} is not 0, 1 or 'all'")
         if (idempotent or transaction is not None) and _ACKS[acks] != -1:
-            raise BadSetting(f"acks={acks!r} needs idempotent=False: once only takes the word of every replica")
+            raise BadSetting(
+                f"acks={acks!r} needs idempotent=False: writing exactly once needs the acknowledgement of every replica"
+            )
         self._codec = int(CODEC_NAMES[compression])
         self._level = compression_level
         self._acks = _ACKS[acks]

@@ -13,7 +13,7 @@ A reference contains no secret, so it may be part of plans, checkpoints, logs an
 it for itself when it makes a client.
 
 Profiles are the tables of `~/.config/penstock/profiles.toml` (or of the file that `PENSTOCK_PROFILES` names), which
-nobody else may be able to read:
+other users must not be able to read:
 
     [prod]
     bootstrap.servers = "kafka-1:9093,kafka-2:9093"
@@ -26,7 +26,6 @@ from __future__ import annotations
 import os
 import re
 import stat
-import tomllib
 import urllib.parse
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -172,6 +171,8 @@ def _settings_of(reference: Reference) -> dict[str, str]:
 
 
 def _read_profile(path: str, name: str) -> dict[str, str]:
+    import tomllib  # only for profiles: most commands have none
+
     try:
         with open(path, "rb") as file:
             _check_private(path, file.fileno())

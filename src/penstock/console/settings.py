@@ -1,4 +1,4 @@
-"""What `penstock console` was told, and the rule about where it may listen."""
+"""The options of `penstock console`, and the rule about where it may listen."""
 
 from __future__ import annotations
 

@@ -22,8 +22,9 @@ from penstock.client.wire.admin import Admin
 from penstock.demo.cleanup import Cleanup
 from penstock.demo.workload import GROUPS, PARTITIONS, TOPICS
 from penstock.local.cluster import LocalCluster, plan_cluster
-from penstock.local.node import LocalNode, NodeFailed
+from penstock.local.node import LocalNode
 from penstock.local.ports import free_ports
+from penstock.local.process import NodeFailed
 from penstock.model.errors import KafkaError
 
 BROKERS = 3

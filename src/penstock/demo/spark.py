@@ -23,6 +23,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,8 @@ from penstock.demo.cleanup import Cleanup
 from penstock.demo.workload import PIPELINES, pipeline_file
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from penstock.pipelines.engine.runner import Runner
     from penstock.pipelines.operate.reports import QueryReport
 
@@ -226,9 +229,37 @@ def _kill_group(process: subprocess.Popen[str]) -> None:
 
 def main() -> int:
     bootstrap, directory = sys.argv[1:]
-    from penstock.pipelines.check.validate import load_checked
-    from penstock.pipelines.engine.runner import Runner
-    from penstock.pipelines.engine.together import Together
+    given = {"bootstrap": bootstrap, "checkpoints": os.path.join(directory, "checkpoints")}
+    with ThreadPoolExecutor(1) as pool:
+        starting = pool.submit(_session, directory)
+        from penstock.pipelines.check.validate import load_checked
+        from penstock.pipelines.engine.runner import Runner, run_plan
+        from penstock.pipelines.engine.together import Together
+
+        loaded = {name: load_checked(pipeline_file(name), None, given)[0] for name in PIPELINES}
+        planned = {name: run_plan(each) for name, each in loaded.items()}
+        spark = starting.result()
+    runners = {name: Runner(each, spark, planned=planned[name]) for name, each in loaded.items()}
+
+    # If one fails for good, the demo shows it, and all end.
+    together = Together(list(runners.values()), lambda runner, error: together.stop())
+    printed = 0.0
+
+    def report() -> None:
+        nonlocal printed
+        if time.monotonic() - printed >= _PRINT_S:
+            printed = time.monotonic()
+            _print_report(runners)
+
+    together.run(report)
+    _print_report(runners)
+    spark.stop()
+    for failure in together.failures.values():
+        print(failure, file=sys.stderr)
+    return 1 if together.failures else 0
+
+
+def _session(directory: str) -> SparkSession:
     from penstock.spark import session
 
     cores = max(1, min(CORES_MAX, os.cpu_count() or 1))
@@ -247,25 +278,7 @@ def main() -> int:
         },
     )
     spark.sparkContext.setLogLevel("OFF")
-    given = {"bootstrap": bootstrap, "checkpoints": os.path.join(directory, "checkpoints")}
-    runners = {name: Runner(load_checked(pipeline_file(name), None, given)[0], spark) for name in PIPELINES}
-
-    # If one fails for good, the demo shows it, and all end.
-    together = Together(list(runners.values()), lambda runner, error: together.stop())
-    printed = 0.0
-
-    def report() -> None:
-        nonlocal printed
-        if time.monotonic() - printed >= _PRINT_S:
-            printed = time.monotonic()
-            _print_report(runners)
-
-    together.run(report)
-    _print_report(runners)
-    spark.stop()
-    for failure in together.failures.values():
-        print(failure, file=sys.stderr)
-    return 1 if together.failures else 0
+    return spark
 
 
 def _fits_a_socket(directory: str) -> bool:

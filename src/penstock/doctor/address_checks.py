@@ -44,13 +44,13 @@ def bootstrap(seen: Observations) -> Iterator[Finding]:
 def cluster_ids(seen: Observations, limits: Limits) -> Iterator[Finding]:
     ids = {reached.cluster_id: reached for reached in seen.bootstrap if reached.ok and reached.cluster_id}
     if len(ids) > 1:
-        told = ", ".join(f"{reached.address} is {cluster_id}" for cluster_id, reached in ids.items())
+        clusters_seen = ", ".join(f"{reached.address} is {cluster_id}" for cluster_id, reached in ids.items())
         yield Finding(
             "wrong-cluster",
             "error",
             ",".join(reached.address for reached in ids.values()),
             "the bootstrap addresses lead to different clusters",
-            told,
+            clusters_seen,
             "name brokers of one cluster only: which one a client gets is chance",
         )
     wanted = limits.cluster_id

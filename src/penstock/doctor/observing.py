@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 from penstock.client.access import open_access
 from penstock.client.errors import BadResponse, ClientError, NotAuthorized, TimedOut
 from penstock.client.wire.admin import Admin, ResourceType
+from penstock.client.wire.admin.group_members import WITH_OFFSETS
 from penstock.client.wire.cluster import parse_bootstrap
 from penstock.client.wire.connection import Connection
 from penstock.client.wire.login import login_from, tls_from
@@ -215,11 +216,11 @@ class _Look:
         for broker_id, url in urls.items():
             before = time.time()
             try:
-                told = read_page(url, self.patience.timeout_s, self.properties).value("penstock_clock_seconds")
+                clock_s = read_page(url, self.patience.timeout_s, self.properties).value("penstock_clock_seconds")
             except (OSError, ValueError):
                 continue
-            if told is not None:
-                clocks.append(_clock(broker_id, False, told * 1000, before, time.time()))
+            if clock_s is not None:
+                clocks.append(_clock(broker_id, False, clock_s * 1000, before, time.time()))
         before = time.time()
         quorum = self._ask("the quorum", self.admin.cluster.quorum)
         after = time.time()
@@ -313,7 +314,7 @@ class _Look:
     # -- groups -----------------------------------------------------------------------------------------------------
 
     def _groups(self, urls: Mapping[int, str], pages: Mapping[int, Page]) -> tuple[GroupSeen, ...]:
-        listed = self._ask("groups", lambda: self.admin.groups.list(types=("classic", "consumer"))) or []
+        listed = self._ask("groups", lambda: self.admin.groups.list(types=WITH_OFFSETS)) or []
         names = [group.group_id for group in listed][:GROUPS_MAX]
         if len(listed) > GROUPS_MAX:
             self.unobserved.append(f"groups: only the first {GROUPS_MAX} of {len(listed)}")

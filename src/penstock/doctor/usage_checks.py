@@ -78,7 +78,7 @@ def _lagging(group: GroupSeen, lag: int, seen: Observations) -> Finding:
     worst = max(behind, key=lambda each: each.lag)
     unread = [each for each in behind if not each.has_member]
     if not members:
-        why = "nobody reads: the group has no members"
+        why = "the group has no members, so nothing reads its topics"
         todo = f"start its consumers; if it is not needed any more, penstock groups delete {group.group_id}"
     elif unread:
         why = f"{count(len(unread), 'partition')} are read by no member, {unread[0].where} among them"

@@ -254,7 +254,7 @@ class RegistryNode:
         self._member_until = since + self._settings.session_s
         if elected == self._elected:
             return
-        writer = "nobody" if elected.writer is None else elected.writer.url
+        writer = "no node" if elected.writer is None else elected.writer.url
         logger.info("the writer is %s%s", writer, " (this node)" if elected.is_mine else "")
         self._elected = elected
         if not elected.is_mine:
@@ -278,7 +278,7 @@ class RegistryNode:
                     logger.warning("cannot become the writer: %s", error)
                     await asyncio.sleep(_RETRY_S)
                 continue
-            # A term that ran out while nobody looked begins again with a heartbeat, which announces nothing.
+            # A term that ran out unnoticed begins again with a heartbeat, which announces nothing.
             await self.changed(self._settings.session_s / 3 if self._elected.is_mine and is_due else 60.0)
 
     async def _take_over(self) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-# A schema is one record of `_schemas`, and a topic takes 1 MiB a record unless it is told otherwise.
+# A schema is one record of `_schemas`, and a topic takes 1 MiB a record unless its settings say otherwise.
 MAX_SCHEMA_BYTES = 1024 * 1024
 # Of brackets in JSON, or braces in .proto. A nested Avro record takes three.
 MAX_NESTING = 200

@@ -105,8 +105,8 @@ class Avro(Serde[T]):
         try:
             return self._value(frame.body, self._writer(frame))
         except Exception as error:
-            told = self.framing.described(frame.written_with)
-            raise ValueError(f"{told}: {type(error).__name__}: {error}") from error
+            origin = self.framing.described(frame.written_with)
+            raise ValueError(f"{origin}: {type(error).__name__}: {error}") from error
 
     def prepare(self, topic: str, *, is_key: bool = False) -> tuple[Registered, Any]:
         """Ask the registry now, and not for the first record: the schema of a topic's values, and its parsed form."""

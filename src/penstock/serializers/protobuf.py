@@ -72,8 +72,8 @@ class Protobuf(Serde[M]):
         except RegistryError:
             raise
         except Exception as error:
-            told = self._framing.described(frame.written_with)
-            raise ValueError(f"{told}: {type(error).__name__}: {error}") from error
+            origin = self._framing.described(frame.written_with)
+            raise ValueError(f"{origin}: {type(error).__name__}: {error}") from error
 
     def prepare(self, topic: str, *, is_key: bool = False) -> Registered:
         """Ask the registry now, and not for the first record: the schema of a topic's values."""

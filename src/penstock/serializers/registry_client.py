@@ -117,10 +117,10 @@ class RegistryClient:
         """For messages: the id, with the subjects and versions that have it as far as the registry tells."""
         try:
             places = self._http.request("GET", f"/schemas/ids/{schema_id}/versions")
-            told = ", ".join(f"{each['subject']} version {each['version']}" for each in places[:3])
+            shown_places = ", ".join(f"{each['subject']} version {each['version']}" for each in places[:3])
         except (RegistryError, KeyError, TypeError):
-            told = ""
-        return f"schema id {schema_id} ({told})" if told else f"schema id {schema_id}"
+            shown_places = ""
+        return f"schema id {schema_id} ({shown_places})" if shown_places else f"schema id {schema_id}"
 
     def version(self, subject: str, version: int) -> Registered:
         found = self._by_version.get((subject, version))

@@ -198,8 +198,8 @@ def _parsed(answer: bytes, address: _Address) -> Any:
 
 def _refusal(status: int, answer: bytes, address: _Address) -> RegistryError:
     try:
-        told = json.loads(answer)
-        message, code = str(told["message"]), int(told["error_code"])
+        parsed = json.loads(answer)
+        message, code = str(parsed["message"]), int(parsed["error_code"])
     except (ValueError, KeyError, TypeError):
         message, code = answer[:200].decode(errors="replace") or http.client.responses.get(status, ""), status
     return RegistryError(f"schema registry {address.shown}: {message} ({code})", status, code)

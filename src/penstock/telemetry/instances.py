@@ -32,7 +32,7 @@ RESERVED_IDS: Final = frozenset({ZERO_UUID, bytes(15) + b"\x01"})
 ACCEPTED_CODECS: Final = (Codec.ZSTD, Codec.LZ4, Codec.GZIP, Codec.SNAPPY)
 
 _NEVER: Final = -(1 << 62)
-# A client that was told one of these needs a new subscription at once.
+# A client that got one of these needs a new subscription at once.
 _ASKS_AGAIN: Final = (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 
 

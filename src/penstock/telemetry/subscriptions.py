@@ -24,7 +24,7 @@ class Client(NamedTuple):
     client_source_port: str
 
     def selected_by(self, selectors: Mapping[str, Regex]) -> bool:
-        """Whether all expressions match. One that takes too much work matches nobody."""
+        """Whether all expressions match. One that takes too much work matches no client."""
         try:
             return all(
                 bool(value := getattr(self, name)) and expression.matches(value)

@@ -22,8 +22,9 @@ from penstock.client.errors import ClientError
 from penstock.client.wire.admin import Admin
 from penstock.client.wire.admin.topics import TopicDescription
 from penstock.local.cluster import LocalCluster, plan_cluster
-from penstock.local.node import CONTROLLER_LISTENER, NodeFailed
+from penstock.local.node import CONTROLLER_LISTENER
 from penstock.local.ports import free_ports, is_free
+from penstock.local.process import NodeFailed
 from penstock.local.supervisor import stop_in_order
 from penstock.model.errors import KafkaError
 from penstock.testing.nodes import RunningNode
@@ -31,7 +32,9 @@ from penstock.testing.proxy import EVERYBODY, Link, Network, start_network
 
 _POLL_S = 0.02
 _PORT_ATTEMPTS = 5
+_CLIENT_LISTENER = "PLAINTEXT"
 _REPLICATION_LISTENER = "REPLICATION"
+_PROTOCOLS = "listener.security.protocol.map"
 READY_S = 60.0
 
 
@@ -168,9 +171,7 @@ class Wires:
                 "listeners": f"{clients},{_REPLICATION_LISTENER}://{broker.host}:{port}",
                 "advertised.listeners": f"{clients},{_REPLICATION_LISTENER}://{link.address}",
                 "inter.broker.listener.name": _REPLICATION_LISTENER,
-                "listener.security.protocol.map": (
-                    f"PLAINTEXT:PLAINTEXT,{_REPLICATION_LISTENER}:PLAINTEXT,CONTROLLER:PLAINTEXT"
-                ),
+                **_like_clients(broker.properties, _REPLICATION_LISTENER),
             }
         for node in cluster.nodes:
             node.properties["controller.quorum.voters"] = voters
@@ -200,6 +201,20 @@ class Wires:
         pid = self._cut_pids.pop(node.node_id)
         for other, link in self._links.items():
             self._network.join(link, EVERYBODY if other == node.node_id else pid)
+
+
+def _like_clients(properties: Mapping[str, str], listener: str) -> dict[str, str]:
+    """The settings that make a listener as secure as the one for clients."""
+    given = properties.get(_PROTOCOLS, f"{_CLIENT_LISTENER}:PLAINTEXT,{CONTROLLER_LISTENER}:PLAINTEXT")
+    protocols = dict(pair.split(":") for pair in given.split(","))
+    protocols[listener] = protocols[_CLIENT_LISTENER]
+    prefix = f"listener.name.{_CLIENT_LISTENER.lower()}."
+    own = {
+        f"listener.name.{listener.lower()}.{name.removeprefix(prefix)}": value
+        for name, value in properties.items()
+        if name.startswith(prefix)
+    }
+    return {**own, _PROTOCOLS: ",".join(f"{name}:{protocol}" for name, protocol in protocols.items())}
 
 
 @contextlib.contextmanager

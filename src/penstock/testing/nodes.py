@@ -16,8 +16,9 @@ import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from penstock.local.node import LocalNode, NodeFailed
+from penstock.local.node import LocalNode
 from penstock.local.ports import free_ports, is_free
+from penstock.local.process import NodeFailed
 
 _PORT_ATTEMPTS = 5
 

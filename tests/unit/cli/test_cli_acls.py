@@ -94,7 +94,7 @@ def test_what_producers_and_consumers_need(cli: CommandLine) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--topic", "t"], "name somebody"),
+        (["--topic", "t"], "name a user"),
         (["--allow-principal", "User:a"], "name a resource"),
         (["--allow-principal", "User:a", "--topic", "t", "--operation", "Reed"], "no such operation"),
         (["--allow-principal", "User:a", "--topic", "t", "--resource-pattern-type", "match"], "no such type"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -126,6 +127,44 @@ def test_nothing_heavy_is_loaded_before_it_is_needed() -> None:
     loaded = "import sys, penstock.cli.app as app; app.application(); print(*sys.modules)"
     result = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
     assert not heavy & set(result.stdout.split())
+
+
+def test_the_table_of_commands_has_their_summaries() -> None:
+    """A run builds one command; what it says of the others is what they say of themselves."""
+    built, listed = application().commands, application("").commands
+    assert list(built) == list(listed)
+    for name, command in built.items():
+        assert listed[name].help == command.help.split("\n\n")[0], name
+        assert listed[name].rich_help_panel == command.rich_help_panel
+
+
+def test_a_command_loads_what_it_uses() -> None:
+    """Imports are most of the time that a quick command takes."""
+    (port,) = free_ports(1)
+    command = f"['topics', 'list', '-b', '127.0.0.1:{port}']"
+    loaded = f"import sys, penstock.cli.main as main; main.run({command}); print(*sys.modules)"
+    untraced = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}
+    result = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True, env=untraced)
+    modules = set(result.stdout.split())
+    assert "penstock.client.wire.admin.topics" in modules
+    others = {"penstock.cli.pipeline", "penstock.client.wire.admin.groups", "penstock.protocol.messages.produce"}
+    assert not {*others, "penstock.security.sasl.logins", "urllib.request", "tomllib"} & modules
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["up", "--brokers", "0"], "x>=1"),
+        (["up", "--brokers", "many"], "valid integer"),
+        (["cluster", "drain", "one"], "valid integer"),
+        (["log-dirs", "describe", "--broker", "x"], "valid integer"),
+    ],
+    ids=" ".join,
+)
+def test_values_that_are_not_plain_are_checked(arguments: list[str], message: str, cli: CommandLine) -> None:
+    result = cli(*arguments)
+    assert result.status == 2
+    assert message in result.err or "greater than or equal to 1" in result.err
 
 
 def test_a_node_starts_without_the_rest_of_the_command_line() -> None:

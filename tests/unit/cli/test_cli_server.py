@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from penstock.local.lifeline import Lifeline
-from penstock.local.node import LocalNode, NodeFailed
+from penstock.local.node import LocalNode
 from penstock.local.ports import free_ports
+from penstock.local.process import NodeFailed
 from penstock.testing.nodes import start_node
 
 GOOD = "process.roles=broker,controller\nnode.id=1\nlisteners=PLAINTEXT://127.0.0.1:{port}\nlog.dirs={data}\n"

@@ -34,7 +34,8 @@ KAFKA_4_4 = """
 78 ShareFetch 1-2 0 b | 79 ShareAcknowledge 1-2 0 b | 80 AddRaftVoter 0-1 0 bc | 81 RemoveRaftVoter 0-0 0 bc
 82 UpdateRaftVoter 0-0 0 c | 83 InitializeShareGroupState 0-0 0 b | 84 ReadShareGroupState 0-0 0 b
 85 WriteShareGroupState 0-1 0 b | 86 DeleteShareGroupState 0-0 0 b | 87 ReadShareGroupStateSummary 0-1 0 b
-90 DescribeShareGroupOffsets 0-1 0 b | 91 AlterShareGroupOffsets 0-0 0 b | 92 DeleteShareGroupOffsets 0-0 0 b
+88 StreamsGroupHeartbeat 0-1 0 b | 89 StreamsGroupDescribe 0-1 0 b | 90 DescribeShareGroupOffsets 0-1 0 b
+91 AlterShareGroupOffsets 0-0 0 b | 92 DeleteShareGroupOffsets 0-0 0 b
 94 UnregisterController 0-0 0 bc
 """
 

@@ -15,6 +15,7 @@ from penstock.simulator.twins.clock import SimulatedClock, SimulatedRandomness
 from penstock.simulator.twins.disk import Event, SimulatedDisk, SimulatedFile
 from penstock.simulator.twins.mount import Mount, ProcessKilled
 from penstock.simulator.twins.torn_writes import Change, after_power_loss, apply
+from property_examples import examples
 
 GARBAGE = {0x00, 0xFF, 0xA5}
 
@@ -49,7 +50,7 @@ changes_of_a_file = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(durable=st.binary(max_size=2000), changes=changes_of_a_file, seed=st.integers(0, 1 << 30))
 def test_no_byte_is_invented(durable: bytes, changes: list[Change], seed: int) -> None:
     states = [bytearray(durable)]
@@ -69,7 +70,7 @@ def test_no_byte_is_invented(durable: bytes, changes: list[Change], seed: int) -
         assert byte in possible, (position, byte)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     synced=st.binary(min_size=1, max_size=3000),
     tail=st.lists(st.binary(min_size=1, max_size=900), max_size=6),

@@ -99,6 +99,15 @@ def test_forked_workers_share_no_identity_and_no_chance(tmp_path: Path, server: 
         assert len(set(each)) == 6
 
 
+@pytest.mark.parametrize(("error", "printed"), [("BrokenPipeError", False), ("ValueError", True)])
+def test_only_a_reader_that_has_gone_is_not_worth_a_traceback(
+    tmp_path: Path, server: str, error: str, printed: bool
+) -> None:
+    done = started(tmp_path, server, f"raise {error}('x')\n")
+
+    assert (error in done.stderr, done.returncode) == (printed, 1)
+
+
 @pytest.fixture
 def directory() -> Iterator[str]:
     """With a short name: that of a socket has at most 107 bytes."""

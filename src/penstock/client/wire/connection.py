@@ -51,6 +51,8 @@ class Connection(Closing):
         self.timeout = timeout
         self._conversation: Conversation[Any] = Conversation(client_id, login=login)
         self._session_ends_s: float | None = None  # when to authenticate again
+        # What may be wrong if the broker closes the connection before it has answered a request.
+        self._hint = "" if login or tls else ": it may ask for TLS or a login (security.protocol is PLAINTEXT)"
         try:
             self._socket = socket.create_connection((host, port), timeout)
             if tls is not None:
@@ -144,6 +146,7 @@ class Connection(Closing):
             while answer is None:
                 self._move_bytes(deadline)
                 answer = conversation.next_answer()
+        self._hint = ""
         conversation.keep_received()
         received: Response = answer.response
         return received
@@ -159,7 +162,7 @@ class Connection(Closing):
     def _receive(self, conversation: Conversation[Any]) -> None:
         count = self._socket.recv_into(conversation.receive_buffer())
         if not count:
-            raise Unreachable(f"{self.address} closed the connection")
+            raise Unreachable(f"{self.address} closed the connection{self._hint}")
         conversation.received(count)
 
     @contextmanager

@@ -10,28 +10,25 @@
 `sasl.jaas.config` is understood, too, as in files for Kafka's tools, also with `tokenauth="true"` for a delegation
 token. OAUTHBEARER takes its token from the file that `sasl.oauthbearer.token.endpoint.url` names (a file URL); the file
 is read for each connection, so that a renewed token is used.
+
+What a mechanism or TLS needs is imported when the options ask for it: a client of a plain listener starts without it.
 """
 
 from __future__ import annotations
 
-import secrets
-import ssl
 import urllib.parse
-import urllib.request
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from penstock.client.errors import ClientError
 from penstock.model.errors import KafkaError
 from penstock.protocol.conversation import Login
-from penstock.security.sasl.logins import OAuthBearerLogin, password_login
-from penstock.security.sasl.scram import NONCE_BYTES, nonce_of
-from penstock.settings.definition import attribute_of
-from penstock.settings.jaas import MODULE_OF, parse_jaas
 from penstock.settings.listeners import SECURITY_PROTOCOLS, TLS_PROTOCOLS
-from penstock.settings.sasl import MECHANISMS, SASL_PROTOCOLS
-from penstock.settings.tls import TLS_SETTINGS, TlsSettings
-from penstock.tls import open_client_context
+
+if TYPE_CHECKING:
+    import ssl
+
+    from penstock.security.sasl.logins import OAuthBearerLogin
 
 TOKEN_BYTES_MAX: Final = 1 << 20
 
@@ -43,6 +40,10 @@ def tls_from(options: Mapping[str, str]) -> ssl.SSLContext | None:
         raise ClientError(f"security.protocol={protocol} is not one of {', '.join(SECURITY_PROTOCOLS)}")
     if protocol not in TLS_PROTOCOLS:
         return None
+    from penstock.settings.definition import attribute_of
+    from penstock.settings.tls import TLS_SETTINGS, TlsSettings
+    from penstock.tls import open_client_context
+
     try:
         values = {
             attribute_of(name): TLS_SETTINGS[name].parse(options[name]) for name in TLS_SETTINGS if name in options
@@ -55,8 +56,11 @@ def tls_from(options: Mapping[str, str]) -> ssl.SSLContext | None:
 def login_from(options: Mapping[str, str]) -> Login | None:
     """None if the protocol has no SASL. ClientError if the options do not make a login."""
     protocol = options.get("security.protocol", "PLAINTEXT").upper()
-    if protocol not in SASL_PROTOCOLS:
+    if not protocol.startswith("SASL_"):
         return None
+    from penstock.security.sasl.logins import password_login
+    from penstock.settings.sasl import MECHANISMS
+
     mechanism = options.get("sasl.mechanism") or options.get("sasl.mechanisms") or ""
     if mechanism not in MECHANISMS:
         raise ClientError(f"security.protocol={protocol} needs sasl.mechanism, one of {', '.join(MECHANISMS)}")
@@ -74,6 +78,8 @@ def password_of(options: Mapping[str, str], mechanism: str) -> tuple[str, str, b
         if not user or password is None:
             raise ClientError(f"sasl.mechanism={mechanism} needs sasl.username and sasl.password, or sasl.jaas.config")
         return user, password, False
+    from penstock.settings.jaas import MODULE_OF, parse_jaas
+
     try:
         entry = parse_jaas("sasl.jaas.config", text)
     except KafkaError as error:
@@ -92,13 +98,15 @@ def _bearer_login(options: Mapping[str, str]) -> OAuthBearerLogin:
         raise ClientError(
             "sasl.mechanism=OAUTHBEARER needs sasl.oauthbearer.token.endpoint.url=file:///..., the file with the token"
         )
+    from penstock.security.sasl.logins import OAuthBearerLogin
+
     return OAuthBearerLogin(lambda: read_token(path))
 
 
 def token_path(options: Mapping[str, str]) -> str | None:
     """The file with the token of OAUTHBEARER; None if the token comes from elsewhere."""
     parts = urllib.parse.urlsplit(options.get("sasl.oauthbearer.token.endpoint.url", ""))
-    return urllib.request.url2pathname(parts.path) if parts.scheme == "file" else None
+    return urllib.parse.unquote(parts.path) if parts.scheme == "file" else None
 
 
 def read_token(path: str) -> str:
@@ -110,4 +118,8 @@ def read_token(path: str) -> str:
 
 
 def _nonce() -> str:
+    import secrets
+
+    from penstock.security.sasl.scram import NONCE_BYTES, nonce_of
+
     return nonce_of(secrets.token_bytes(NONCE_BYTES))

@@ -57,7 +57,7 @@ class TopicReader:
         ranges = self.ranges(query)
         total = sum(end - begin for begin, end in ranges.values())
         searched = matched = found_in_all = 0
-        told = began
+        reported_at = began
         pieces = windows(ranges, newest_first=query.newest_first, first=_first_window(query, limit))
         for piece in pieces:
             found: list[Row] = []
@@ -73,9 +73,9 @@ class TopicReader:
                     found = []
                 elif limit is not None and len(found) > limit:
                     found = _foremost(found, limit, query)
-                if time.monotonic() - told > PROGRESS_S:
-                    told = time.monotonic()
-                    yield Progress(searched, total, matched, told - began)
+                if time.monotonic() - reported_at > PROGRESS_S:
+                    reported_at = time.monotonic()
+                    yield Progress(searched, total, matched, reported_at - began)
                 if cancelled() or (limit is not None and matched >= limit):
                     break
             else:
@@ -272,7 +272,7 @@ def release_memory() -> None:
 
 
 def partitions_of(key: bytes, partitions: int) -> set[int]:
-    """Kafka's own clients put a key by murmur2, those made of librdkafka by CRC-32, unless they are told otherwise."""
+    """Kafka's own clients put a key by murmur2, those made of librdkafka by CRC-32, unless configured otherwise."""
     return {partition_of(key, partitions), zlib.crc32(key) % partitions}
 
 

@@ -1,7 +1,7 @@
 """The sampler: looks at the cluster again and again, for all tabs together.
 
 A sample takes at most a tenth of the time between two of them, however large the cluster: on one of 10,000 topics they
-are seconds apart. While nobody watches, samples are rarer, and serve the history alone. Offsets are asked for once, and
+are seconds apart. Without an open page, samples are rarer, and serve the history alone. Offsets are asked for once, and
 the lag of every group follows from them; starts of logs and sizes change slowly and are asked for less often.
 """
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from penstock.client.errors import ClientError
 from penstock.client.wire.admin.group_lag import lag_of
+from penstock.client.wire.admin.group_members import WITH_OFFSETS
 from penstock.client.wire.admin.topics import EARLIEST, LATEST
 from penstock.console.observe.pipelines import PIPELINES, PipelineWords
 from penstock.console.views.lag import EndTimes
@@ -122,7 +123,7 @@ class Sampler:
         )
 
     def _groups(self, admin: Admin, ends: Mapping[TopicPartition, int], at_ms: int) -> dict[str, GroupSeen]:
-        names = [group.group_id for group in admin.groups.list(types=("classic", "consumer"))][:GROUPS_MAX]
+        names = [group.group_id for group in admin.groups.list(types=WITH_OFFSETS)][:GROUPS_MAX]
         found: dict[str, GroupSeen] = {}
         read: set[TopicPartition] = set()
         for first in range(0, len(names), _GROUPS_AT_ONCE):

@@ -21,7 +21,8 @@ from penstock.console.pages.layout import (
     select,
     table,
 )
-from penstock.console.views.groups import RESETS, GroupList, GroupRow, GroupState
+from penstock.console.views.groups import RESETS, GroupRow, GroupState
+from penstock.console.views.listing import Listing
 
 COLUMNS = [
     Column("Group", "name"),
@@ -36,29 +37,7 @@ COLUMNS = [
 _TOPICS_MAX = 3
 
 
-def search_form(view: GroupList) -> Markup:
-    return tag(
-        "form",
-        labelled(
-            "Search",
-            tag(
-                "input",
-                type="search",
-                name="q",
-                value=view.search,
-                placeholder="part of a name  ( / )",
-                id="search",
-                autocomplete="off",
-            ),
-        ),
-        tag("button", "Search"),
-        method="get",
-        action="/groups",
-        class_="bar",
-    )
-
-
-def listing(view: GroupList, parameters: Mapping[str, str]) -> Markup:
+def listing(view: Listing[GroupRow], parameters: Mapping[str, str]) -> Markup:
     if not view.all:
         return empty(
             "There are no groups.", "A group exists as soon as a consumer joins: penstock consume TOPIC --group GROUP"
@@ -145,7 +124,7 @@ def _lags(view: GroupState) -> Markup:
             units.count(each.end),
             units.count(each.lag),
             units.duration(each.seconds),
-            each.client or tag("span", "nobody reads it", class_="quiet"),
+            each.client or tag("span", "no member reads it", class_="quiet"),
         ]
         for each in view.lags
     ]

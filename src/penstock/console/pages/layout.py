@@ -152,6 +152,31 @@ def labelled(label: str, control: Markup, hint: str = "") -> Markup:
     return tag("label", tag("span", label), control, tag("small", hint) if hint else None)
 
 
+def check_box(name: str, text: str, *, checked: bool = False) -> Markup:
+    return tag(
+        "label",
+        tag("input", type="checkbox", name=name, value="1", checked=checked),
+        f" {text}",
+        class_="check",
+    )
+
+
+def search_form(action: str, search: str, *more: Child) -> Markup:
+    """A search for words in names; `more` controls stand before the button."""
+    box = tag(
+        "input",
+        type="search",
+        name="q",
+        value=search,
+        placeholder="part of a name  ( / )",
+        id="search",
+        autocomplete="off",
+    )
+    return tag(
+        "form", labelled("Search", box), *more, tag("button", "Search"), method="get", action=action, class_="bar"
+    )
+
+
 def select(name: str, choices: Mapping[str, str] | Iterable[str], chosen: str, **attributes: str | None) -> Markup:
     pairs = choices.items() if isinstance(choices, Mapping) else [(each, each) for each in choices]
     return tag(

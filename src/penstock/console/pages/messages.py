@@ -8,12 +8,13 @@ from collections.abc import Sequence
 
 from penstock.console import units
 from penstock.console.markup import Child, Markup, address, joined, tag
-from penstock.console.pages.layout import Fact, empty, facts, labelled, select, time
+from penstock.console.pages.layout import Fact, check_box, empty, facts, labelled, select, time
 from penstock.console.views.decoding import Decoded, SchemaDecoder, decode, decode_record
 from penstock.console.views.query import LIMITS, Query
 from penstock.console.views.records import Done, Progress, Row
 from penstock.console.views.text import one_line
 
+_LISTED_PARTITIONS_MAX = 200
 EXPORTS = {"csv": "CSV", "jsonl": "JSON lines", "parquet": "Parquet"}
 
 
@@ -22,68 +23,56 @@ def path_of(topic: str) -> str:
 
 
 def query_form(topic: str, partitions: int, query: Query) -> Markup:
+    return tag(
+        "form",
+        _where_to_begin(query),
+        labelled("Partition", _partition_field(partitions, query)),
+        _what_to_find(query),
+        labelled("Show", select("limit", [str(each) for each in LIMITS], str(query.limit))),
+        check_box("everywhere", "look for the key in all partitions", checked=query.everywhere),
+        check_box("follow", "live: new records as they come", checked=query.follow),
+        tag("button", "Search", class_="primary"),
+        tag("a", "Clear", href=path_of(topic), class_="button"),
+        method="get",
+        action=path_of(topic),
+        class_="bar wrap",
+    )
+
+
+def _where_to_begin(query: Query) -> Markup:
     starts = {
         "end": "newest first",
         "beginning": "from the beginning",
         "offset": "from an offset",
         "time": "from a time",
     }
-    numbers = {"": "all", **{str(each): str(each) for each in range(partitions)}} if partitions <= 200 else None
-    chosen = "" if query.partition is None else str(query.partition)
-    partition = (
-        select("partition", numbers, chosen)
-        if numbers is not None
-        else tag("input", name="partition", type="number", min=0, max=partitions - 1, value=chosen)
-    )
     given = query.parameters()
-    return tag(
-        "form",
+    offset, since, until = (given.get(name, "") for name in ("offset", "since", "until"))
+    return joined(
         labelled("Order", select("from", starts, query.start)),
-        labelled(
-            "Offset",
-            tag("input", name="offset", type="number", min=0, value=given.get("offset", ""), data_for="offset"),
-        ),
-        labelled(
-            "Since",
-            tag(
-                "input", name="since", value=given.get("since", ""), placeholder="2026-05-01T12:00:00Z", data_for="time"
-            ),
-        ),
-        labelled("Until", tag("input", name="until", value=given.get("until", ""), placeholder="2026-05-01T13:00:00Z")),
-        labelled("Partition", partition),
+        labelled("Offset", tag("input", name="offset", type="number", min=0, value=offset, data_for="offset")),
+        labelled("Since", tag("input", name="since", value=since, placeholder="2026-05-01T12:00:00Z", data_for="time")),
+        labelled("Until", tag("input", name="until", value=until, placeholder="2026-05-01T13:00:00Z")),
+    )
+
+
+def _partition_field(partitions: int, query: Query) -> Markup:
+    chosen = "" if query.partition is None else str(query.partition)
+    if partitions > _LISTED_PARTITIONS_MAX:
+        return tag("input", name="partition", type="number", min=0, max=partitions - 1, value=chosen)
+    return select("partition", {"": "all", **{str(each): str(each) for each in range(partitions)}}, chosen)
+
+
+def _what_to_find(query: Query) -> Markup:
+    text = tag("input", type="search", name="text", value=query.text, id="search", placeholder="in key or value  ( / )")
+    where = tag("input", name="where", value=query.where, placeholder='order.total > 10, status = "open"')
+    return joined(
         labelled(
             "Key", tag("input", name="key", value=query.key, placeholder="the whole key"), "Asks one or two partitions."
         ),
-        labelled(
-            "Text",
-            tag(
-                "input", type="search", name="text", value=query.text, id="search", placeholder="in key or value  ( / )"
-            ),
-        ),
-        labelled(
-            "Where",
-            tag("input", name="where", value=query.where, placeholder='order.total > 10, status = "open"'),
-            "A field of the JSON.",
-        ),
+        labelled("Text", text),
+        labelled("Where", where, "A field of the JSON."),
         labelled("Header", tag("input", name="header", value=query.header, placeholder="name or name=value")),
-        labelled("Show", select("limit", [str(each) for each in LIMITS], str(query.limit))),
-        tag(
-            "label",
-            tag("input", type="checkbox", name="everywhere", value="1", checked=query.everywhere),
-            " look for the key in all partitions",
-            class_="check",
-        ),
-        tag(
-            "label",
-            tag("input", type="checkbox", name="follow", value="1", checked=query.follow),
-            " live: new records as they come",
-            class_="check",
-        ),
-        tag("button", "Search", class_="primary"),
-        tag("a", "Clear", href=path_of(topic), class_="button"),
-        method="get",
-        action=path_of(topic),
-        class_="bar wrap",
     )
 
 

@@ -24,7 +24,7 @@ def state(view: Overview) -> Markup:
                 Fact(
                     "Without a leader",
                     units.count(len(view.offline)),
-                    "Nobody can read or write these partitions.",
+                    "Clients can neither read nor write these partitions.",
                     state="bad" if view.offline else "good",
                 ),
                 Fact(

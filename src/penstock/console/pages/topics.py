@@ -11,16 +11,19 @@ from penstock.console.pages.layout import (
     Fact,
     Frame,
     Sorting,
+    check_box,
     empty,
     facts,
     form,
     hidden,
     labelled,
     pager,
+    search_form,
     table,
     tabs,
 )
-from penstock.console.views.topics import SettingRow, TopicList, TopicRow, TopicState
+from penstock.console.views.listing import Listing
+from penstock.console.views.topics import SettingRow, TopicRow, TopicState
 
 COLUMNS = [
     Column("Topic", "name"),
@@ -33,36 +36,16 @@ COLUMNS = [
 ]
 
 
-def search_form(view: TopicList, parameters: Mapping[str, str]) -> Markup:
-    return tag(
-        "form",
-        labelled(
-            "Search",
-            tag(
-                "input",
-                type="search",
-                name="q",
-                value=view.search,
-                placeholder="part of a name  ( / )",
-                id="search",
-                autocomplete="off",
-            ),
-        ),
-        tag(
-            "label",
-            tag("input", type="checkbox", name="internal", value="1", checked=view.internal),
-            " internal topics",
-            class_="check",
-        ),
+def search(view: Listing[TopicRow], parameters: Mapping[str, str]) -> Markup:
+    return search_form(
+        "/topics",
+        view.search,
+        check_box("internal", "internal topics", checked=bool(parameters.get("internal"))),
         hidden("sort", parameters["sort"]) if parameters.get("sort") else None,
-        tag("button", "Search"),
-        method="get",
-        action="/topics",
-        class_="bar",
     )
 
 
-def listing(view: TopicList, parameters: Mapping[str, str]) -> Markup:
+def listing(view: Listing[TopicRow], parameters: Mapping[str, str]) -> Markup:
     if not view.all:
         return empty(
             "There are no topics yet.", "Create the first one below, or write to one: penstock produce greetings"
@@ -310,12 +293,7 @@ def produce_form(view: TopicState, frame: Frame) -> Markup:
                 placeholder="by the key",
             ),
         ),
-        tag(
-            "label",
-            tag("input", type="checkbox", name="null", value="1"),
-            " null value (a tombstone: deletes the key from a compacted topic)",
-            class_="check",
-        ),
+        check_box("null", "null value (a tombstone: deletes the key from a compacted topic)"),
         tag("button", "Send", class_="primary"),
         class_="stack box",
     )

@@ -54,7 +54,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class SignInNeeded(Exception):
-    """Nobody is signed in, and the console asks for it."""
+    """The console asks for a sign-in, and this session has none."""
 
 
 class Console:
@@ -226,10 +226,10 @@ class Console:
         try:
             yield b": live\n\n"
             while True:
-                told = asyncio.ensure_future(anext(changes, None))
-                await asyncio.wait({told, stopping}, return_when=asyncio.FIRST_COMPLETED)
-                if stopping.done() or await told is None:
-                    told.cancel()
+                change = asyncio.ensure_future(anext(changes, None))
+                await asyncio.wait({change, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                if stopping.done() or await change is None:
+                    change.cancel()
                     return
                 parts = await self._live_parts(request, session, page_of)
                 changed = {identity: html for identity, html in parts.items() if sent.get(identity) != html}

@@ -183,7 +183,7 @@ def stop_pipeline(access: ClusterAccess, form: Form) -> str:
     from penstock.pipelines.operate.remote import report_of, told_to_stop
 
     report = told_to_stop(access.bootstrap, report_of(access.bootstrap, form["name"]), now=False, timeout=1.0)
-    return f"Pipeline {form['name']} was told to stop; it is {report.state}."
+    return f"Pipeline {form['name']} was asked to stop; it is {report.state}."
 
 
 def set_user(access: ClusterAccess, form: Form) -> str:

@@ -12,7 +12,7 @@ from penstock.console.pages import groups as groups_page
 from penstock.console.pages import layout
 from penstock.console.pages import overview as overview_page
 from penstock.console.pages import topics as topics_page
-from penstock.console.pages.layout import ChartText, Page, Part, chart, empty, tabs
+from penstock.console.pages.layout import ChartText, Page, Part, chart, empty, search_form, tabs
 from penstock.console.server.visit import NotFound, Visit
 from penstock.console.views.charts import Series, draw
 from penstock.console.views.groups import GroupState, group_list, group_state, parse_reset
@@ -60,7 +60,7 @@ async def topics(visit: Visit) -> Page:
         Part("list", waiting(visit) if visit.seen.now is None else topics_page.listing(view, given), live=True),
     ]
     if not visit.live:
-        parts.insert(0, Part("find", topics_page.search_form(view, given)))
+        parts.insert(0, Part("find", topics_page.search(view, given)))
         parts.append(Part("new", topics_page.create_form(visit.frame)))
     return Page("Topics", "topics", parts)
 
@@ -119,7 +119,7 @@ async def groups(visit: Visit) -> Page:
         ),
     ]
     if not visit.live:
-        parts.insert(0, Part("find", groups_page.search_form(view)))
+        parts.insert(0, Part("find", search_form("/groups", view.search)))
     return Page("Groups", "groups", parts)
 
 

@@ -105,7 +105,7 @@ class MessageStreams:
                         yield event("done", done)
                     else:
                         found += len(each.rows) if isinstance(each, Found) else 0
-                        yield _told(each, visit, follow=False)
+                        yield _encoded_event(each, visit, follow=False)
             except (ClientError, KafkaError) as error:
                 yield event("failed", str(error))
             finally:
@@ -124,8 +124,8 @@ class MessageStreams:
             followed = self._followed[key] = _Followed(visit, name, query)
         queue = followed.join()
         try:
-            while (told := await queue.get()) is not None:
-                yield told
+            while (encoded := await queue.get()) is not None:
+                yield encoded
         finally:
             if not followed.leave(queue):
                 followed.stop()
@@ -156,26 +156,26 @@ class _Followed:
         self._stopped = True
         self._tell(None)
 
-    def _tell(self, told: bytes | None) -> None:
+    def _tell(self, encoded: bytes | None) -> None:
         for queue in self._queues:
-            if queue.full() and told is None:
+            if queue.full() and encoded is None:
                 queue.get_nowait()
             if not queue.full():
-                queue.put_nowait(told)
+                queue.put_nowait(encoded)
 
     async def _run(self, visit: Visit, name: str, query: Query) -> None:
         try:
             async for each in stepped(visit.reader(name).follow(query, lambda: self._stopped)):
-                told = _told(each, visit, follow=True)
+                encoded = _encoded_event(each, visit, follow=True)
                 if isinstance(each, Progress):
-                    self._last = told
-                self._tell(told)
+                    self._last = encoded
+                self._tell(encoded)
         except (ClientError, KafkaError) as error:
             self._tell(event("failed", str(error)))
         self._tell(None)
 
 
-def _told(each: Event, visit: Visit, *, follow: bool) -> bytes:
+def _encoded_event(each: Event, visit: Visit, *, follow: bool) -> bytes:
     if isinstance(each, Found):
         return event("rows", messages.rows(each.rows, visit.schema))
     assert isinstance(each, Progress)

@@ -1,4 +1,4 @@
-"""Runs a console in this process until it is told to stop."""
+"""Runs a console in this process until it is asked to stop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _GRACE_S = 3
 
 
 class _Server(uvicorn.Server):
-    """Says when it is ready, and leaves signals to us: being told to stop is not a failure."""
+    """Says when it is ready, and leaves signals to us: a request to stop is not a failure."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)

@@ -1,7 +1,7 @@
 """Sessions: who a browser is. In memory only, as are the passwords in their clients: gone at the sign-out, after some
 hours without a request, and with the process.
 
-Every browser gets a session, also where nobody signs in, because its token is what a form must send to change anything.
+Every browser gets a session, also without a sign-in, because its token is what a form must send to change anything.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Sessions:
         return session
 
     def begin(self, user: str | None = None) -> Session:
-        """A new session, with a new identity: nobody knows it before the sign-in."""
+        """A new session, with a new identity: it is not known before the sign-in."""
         if len(self._sessions) >= SESSIONS_MAX:
             oldest = min(self._sessions.values(), key=lambda session: session.used)
             del self._sessions[oldest.identity]

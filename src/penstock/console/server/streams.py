@@ -24,7 +24,7 @@ def event_stream(events: AsyncIterator[bytes]) -> StreamingResponse:
 
 
 async def stepped(iterator: Iterator[Item]) -> AsyncGenerator[Item, None]:
-    """Each step in a thread. The iterator is closed in the end, also if nobody wants the rest."""
+    """Each step in a thread. The iterator is closed in the end, also if the rest is not wanted."""
     step: asyncio.Task[Any] | None = None
     try:
         while True:

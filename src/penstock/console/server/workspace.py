@@ -87,7 +87,7 @@ class Workspace:
     async def fresh(self) -> Seen:
         """A sample that begins after now: a page that follows a change shows it."""
         if self._is_taking.locked() and self._waiting:
-            return self.seen  # somebody asks for the same
+            return self.seen  # another request asks for the same
         self._waiting += 1
         try:
             with contextlib.suppress(ClientError, KafkaError):

@@ -22,7 +22,7 @@ function localTimes(root) {
   for (const each of $$("text[data-at]", root)) each.textContent = clock.format(new Date(Number(each.dataset.at)));
 }
 
-// -- Live parts. A part in which somebody types, or has selected text, waits.
+// -- Live parts. A part in which the user types, or has selected text, waits.
 
 function isInUse(part) {
   const selection = document.getSelection();

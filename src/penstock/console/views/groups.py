@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from penstock.client.wire.admin.group_members import GroupDescription
 from penstock.client.wire.admin.group_reset import ResetTarget, ShiftBy
+from penstock.console.views.listing import Listing, Sorts, listing, matches, search_of
 from penstock.console.views.sample import GroupSeen, Seen
 from penstock.model.ids import TopicPartition
-
-PAGE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +26,7 @@ class GroupRow:
     """Records a second, computed from commits."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupList:
-    rows: tuple[GroupRow, ...]
-    found: int
-    all: int
-    page: int
-    pages: int
-    search: str
-    sort: str
-    descending: bool
-
-
-_SORTS: Mapping[str, Callable[[GroupRow], Any]] = {
+_SORTS: Sorts[GroupRow] = {
     "name": lambda row: row.name,
     "kind": lambda row: row.kind,
     "state": lambda row: row.state,
@@ -51,21 +37,11 @@ _SORTS: Mapping[str, Callable[[GroupRow], Any]] = {
 }
 
 
-def group_list(seen: Seen, given: Mapping[str, str]) -> GroupList:
-    search = given.get("q", "").strip()
-    sort = given.get("sort", "-lag")
-    descending = sort.startswith("-")
-    column = sort.removeprefix("-") if sort.removeprefix("-") in _SORTS else "lag"
+def group_list(seen: Seen, given: Mapping[str, str]) -> Listing[GroupRow]:
     groups = {} if seen.now is None else seen.now.groups
-    words = search.lower().split()
-    rows = [_row(seen, name, group) for name, group in groups.items() if all(word in name.lower() for word in words)]
-    rows.sort(key=lambda row: row.name)
-    rows.sort(key=_SORTS[column], reverse=descending)
-    pages = max(1, -(-len(rows) // PAGE))
-    wanted = given.get("page", "1")
-    page = min(pages, max(1, int(wanted))) if wanted.isdecimal() and len(wanted) < 10 else 1
-    shown = tuple(rows[(page - 1) * PAGE : page * PAGE])
-    return GroupList(shown, len(rows), len(groups), page, pages, search, column, descending)
+    search = search_of(given)
+    rows = [_row(seen, name, group) for name, group in groups.items() if matches(name, search)]
+    return listing(rows, len(groups), _SORTS, given, "-lag")
 
 
 @dataclass(frozen=True, slots=True)

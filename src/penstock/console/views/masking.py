@@ -1,7 +1,7 @@
 """Fields that are never shown, by rule: `TOPIC:PATH`, such as `payments.*:card.number`; `*` stands for any text.
 
 A topic with a rule has its values read as JSON, and the field replaced, before anything else sees them: also filters,
-so that nobody finds a masked value by guessing it. A value that is not JSON cannot be masked in part, and is hidden.
+so that a masked value cannot be found by guessing it. A value that is not JSON cannot be masked in part, and is hidden.
 """
 
 from __future__ import annotations

@@ -1,19 +1,17 @@
-"""The list of topics, searched, sorted and cut into pages here, and the state of one topic."""
+"""The list of topics, and the state of one topic."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from penstock.client.wire.admin.configs import ConfigEntry
+from penstock.console.views.listing import Listing, Sorts, listing, matches, search_of
 from penstock.console.views.sample import Seen, end_totals, record_totals, size_totals
 from penstock.model.errors import KafkaError
 from penstock.model.ids import TopicPartition
 from penstock.settings.topic import TOPIC_SETTINGS
-
-PAGE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,21 +27,7 @@ class TopicRow:
     rate: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class TopicList:
-    rows: tuple[TopicRow, ...]
-    found: int
-    """How many match the search."""
-    all: int
-    page: int
-    pages: int
-    search: str
-    sort: str
-    descending: bool
-    internal: bool
-
-
-_SORTS: Mapping[str, Callable[[TopicRow], Any]] = {
+_SORTS: Sorts[TopicRow] = {
     "name": lambda row: row.name,
     "partitions": lambda row: row.partitions,
     "replication": lambda row: row.replication,
@@ -54,19 +38,12 @@ _SORTS: Mapping[str, Callable[[TopicRow], Any]] = {
 }
 
 
-def topic_list(seen: Seen, given: Mapping[str, str]) -> TopicList:
-    """Every word of the search must be in the name. `-size` sorts by size, the largest first."""
-    search = given.get("q", "").strip()
-    sort = given.get("sort", "name")
-    descending = sort.startswith("-")
-    column = sort.removeprefix("-") if sort.removeprefix("-") in _SORTS else "name"
-    internal = bool(given.get("internal"))
+def topic_list(seen: Seen, given: Mapping[str, str]) -> Listing[TopicRow]:
     now = seen.now
     if now is None:
-        return TopicList((), 0, 0, 1, 1, search, column, descending, internal)
-    words = search.lower().split()
+        return listing((), 0, _SORTS, given, "name")
+    internal, search = bool(given.get("internal")), search_of(given)
     shown = [topic for topic in now.topics.values() if internal or not topic.internal]
-    matching = [topic for topic in shown if all(word in topic.name.lower() for word in words)]
     ends, records, sizes = end_totals(now), record_totals(now), size_totals(now)
     earlier = {} if seen.before is None else end_totals(seen.before)
     rows = [
@@ -81,24 +58,10 @@ def topic_list(seen: Seen, given: Mapping[str, str]) -> TopicList:
             size=sizes.get(topic.name),
             rate=seen.rate(earlier.get(topic.name), ends.get(topic.name)),
         )
-        for topic in matching
+        for topic in shown
+        if matches(topic.name, search)
     ]
-    rows.sort(key=lambda row: row.name)
-    rows.sort(key=_SORTS[column], reverse=descending)
-    pages = max(1, -(-len(rows) // PAGE))
-    wanted = given.get("page", "1")
-    page = min(pages, max(1, int(wanted))) if wanted.isdecimal() and len(wanted) < 10 else 1
-    return TopicList(
-        tuple(rows[(page - 1) * PAGE : page * PAGE]),
-        len(rows),
-        len(shown),
-        page,
-        pages,
-        search,
-        column,
-        descending,
-        internal,
-    )
+    return listing(rows, len(shown), _SORTS, given, "name")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ one of them the group's leader, which names the writer in everyone's assignment:
 else the first by member id. A node that stops sending heartbeats is removed after the session timeout, and the others
 elect again.
 
-The election says who should write. What makes sure that nobody else does is the producer epoch (see `writer`).
+The election says who should write. The producer epoch makes sure that no other node does (see `writer`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """An Avro schema as text: the form that Java's `Schema.toString` has, which Confluent's registry stores and compares.
 
-It keeps everything (docs, defaults, aliases, properties that nobody knows) but puts attributes into one order, says a
+It keeps everything (docs, defaults, aliases, unknown properties) but puts attributes into one order, says a
 namespace only where it changes, and writes a named type once. The normalized form also sorts what has no order of its
 own: properties and aliases.
 """

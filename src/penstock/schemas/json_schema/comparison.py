@@ -7,7 +7,7 @@ does not list, and that is compared. `LENIENT` lets properties come and go in op
 
 Some changes that Confluent does not look at are refused here, because a record that was valid would not be: other
 `patternProperties`, `propertyNames`, `contains` and `if`. As in Confluent's, `required` counts for names that have a
-property, and a default makes up for a property that is missing: whoever reads fills it in.
+property, and a default makes up for a property that is missing: the reader fills it in.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class _Comparison:
         groups: set[str],
         local: tuple[bool, bool],
     ) -> None:
-        """A message that is gone is data that nobody reads any more, unless it is the body of a field."""
+        """A message that is gone is data that is not read any more, unless it is the body of a field."""
         kept = {message.name: message for message in new}
         for message in old:
             if message.options.map_entry:

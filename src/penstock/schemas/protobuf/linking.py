@@ -145,7 +145,7 @@ class Linker:
 
 
 def decode(data: bytes, name: str) -> Draft:
-    """A descriptor that a client sends is linked again: nobody has checked it."""
+    """A descriptor that a client sends is linked again, because it is not checked yet."""
     file = pb.FileDescriptorProto()
     try:
         file.ParseFromString(data)

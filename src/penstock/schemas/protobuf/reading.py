@@ -486,7 +486,7 @@ def _set_type(result: pb.FieldDescriptorProto, kind: str) -> None:
 
 
 def _add_synthetic_oneofs(message: pb.DescriptorProto) -> None:
-    """In proto3, an optional field is alone in a oneof that nobody sees. These stand after the others."""
+    """In proto3, an optional field is alone in a oneof that is not visible. These stand after the others."""
     names = {field.name for field in message.field} | {oneof.name for oneof in message.oneof_decl}
     for optional in message.field:
         if optional.proto3_optional:

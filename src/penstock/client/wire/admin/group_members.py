@@ -1,4 +1,4 @@
-"""Descriptions of groups and their members, the same for both protocols.
+"""Descriptions of groups and their members, the same for all protocols that commit offsets.
 
 Members of classic groups exchange subscriptions and assignments in bytes that only consumers understand; members of
 other protocol types (Kafka Connect's workers) have other formats. If the bytes cannot be read, these fields are empty,
@@ -15,11 +15,14 @@ from typing import TypeVar
 from penstock.model.ids import TopicPartition
 from penstock.protocol.codec import MalformedMessage, decode_from
 from penstock.protocol.declaration import Message
-from penstock.protocol.messages import consumer_group_describe, describe_groups
+from penstock.protocol.messages import consumer_group_describe, describe_groups, streams_group_describe
 from penstock.protocol.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 CLASSIC = "classic"
 CONSUMER = "consumer"
+STREAMS = "streams"
+# The types of groups that commit offsets.
+WITH_OFFSETS = (CLASSIC, CONSUMER, STREAMS)
 _NEWEST_EMBEDDED = 3
 
 Embedded = TypeVar("Embedded", bound=Message)
@@ -42,7 +45,7 @@ class GroupMember:
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
     group_id: str
-    type: str  # classic, consumer
+    type: str  # classic, consumer, streams
     state: str
     protocol_type: str  # "consumer" for groups of consumers; empty if no member has joined yet
     assignor: str
@@ -67,30 +70,56 @@ def in_one_line(clients: Iterable[tuple[str, str]]) -> str:
 
 
 def consumer_group(group: consumer_group_describe.DescribedGroup, coordinator: int) -> GroupDescription:
+    members = [
+        _modern_member(
+            member,
+            tuple(sorted(member.subscribed_topic_names)),
+            member.subscribed_topic_regex,
+            _partitions_of(member.assignment),
+            _partitions_of(member.target_assignment),
+        )
+        for member in group.members
+    ]
+    return _modern_group(group, CONSUMER, coordinator, members)
+
+
+def _modern_group(
+    group: consumer_group_describe.DescribedGroup | streams_group_describe.DescribedGroup,
+    kind: str,
+    coordinator: int,
+    members: Iterable[GroupMember],
+) -> GroupDescription:
     return GroupDescription(
         group_id=group.group_id,
-        type=CONSUMER,
+        type=kind,
         state=group.group_state,
-        protocol_type=CONSUMER,
-        assignor=group.assignor_name,
+        protocol_type=kind,
+        assignor=group.assignor_name or "",
         coordinator=coordinator,
         epoch=group.group_epoch,
         assignment_epoch=group.assignment_epoch,
-        members=_in_order(
-            GroupMember(
-                member_id=member.member_id,
-                instance_id=member.instance_id,
-                client_id=member.client_id,
-                host=_host(member.client_host),
-                rack=member.rack_id or None,
-                epoch=member.member_epoch,
-                topics=tuple(sorted(member.subscribed_topic_names)),
-                topic_regex=member.subscribed_topic_regex,
-                assignment=_partitions_of(member.assignment),
-                target_assignment=_partitions_of(member.target_assignment),
-            )
-            for member in group.members
-        ),
+        members=_in_order(members),
+    )
+
+
+def _modern_member(
+    member: consumer_group_describe.Member | streams_group_describe.Member,
+    topics: tuple[str, ...],
+    topic_regex: str | None,
+    assignment: tuple[TopicPartition, ...],
+    target_assignment: tuple[TopicPartition, ...],
+) -> GroupMember:
+    return GroupMember(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        client_id=member.client_id,
+        host=_host(member.client_host),
+        rack=member.rack_id or None,
+        epoch=member.member_epoch,
+        topics=topics,
+        topic_regex=topic_regex,
+        assignment=assignment,
+        target_assignment=target_assignment,
     )
 
 
@@ -143,6 +172,32 @@ def _embedded(kind: type[Embedded], data: bytes) -> Embedded | None:
         return decode_from(kind, data, min(version, _NEWEST_EMBEDDED), 2)[0] if version >= 0 else None
     except MalformedMessage:
         return None
+
+
+def streams_group(group: streams_group_describe.DescribedGroup, coordinator: int) -> GroupDescription:
+    """Describe an application: a member has the input of its active tasks."""
+    subtopologies = () if group.topology is None else group.topology.subtopologies or ()
+    inputs = {
+        each.subtopology_id: (*each.source_topics, *(topic.name for topic in each.repartition_source_topics))
+        for each in subtopologies
+    }
+    topics = tuple(sorted(topic for of_one in inputs.values() for topic in of_one))
+
+    def partitions(assignment: streams_group_describe.Assignment) -> tuple[TopicPartition, ...]:
+        return tuple(
+            sorted(
+                TopicPartition(topic, index)
+                for tasks in assignment.active_tasks
+                for topic in inputs.get(tasks.subtopology_id, ())
+                for index in tasks.partitions
+            )
+        )
+
+    members = [
+        _modern_member(member, topics, None, partitions(member.assignment), partitions(member.target_assignment))
+        for member in group.members
+    ]
+    return _modern_group(group, STREAMS, coordinator, members)
 
 
 def _partitions_of(assignment: consumer_group_describe.Assignment) -> tuple[TopicPartition, ...]:

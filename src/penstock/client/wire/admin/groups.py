@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from penstock.client.errors import ClientError, UnsupportedApi, raise_for
 from penstock.client.wire.admin.group_lag import PartitionLag, lag_of, with_leaders
@@ -20,6 +20,7 @@ from penstock.client.wire.admin.group_members import (
     GroupMember,
     classic_group,
     consumer_group,
+    streams_group,
 )
 from penstock.client.wire.admin.group_offsets import CommittedOffset, GroupOffsets
 from penstock.client.wire.admin.group_reset import Bounds, OffsetReset, ResetTarget, ShiftBy, plan, time_of
@@ -36,6 +37,7 @@ from penstock.protocol.messages.delete_groups import DeleteGroupsRequest, Delete
 from penstock.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from penstock.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from penstock.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from penstock.protocol.messages.streams_group_describe import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
 
 __all__ = [
     "CommittedOffset",
@@ -201,17 +203,21 @@ class Groups:
         for coordinator, asked in self._cluster.coordinators(CoordinatorType.GROUP, group_ids).items():
             if self._cluster.supports(ApiKey.CONSUMER_GROUP_DESCRIBE, coordinator):
                 described |= self._describe_consumer(coordinator, asked)
-            described |= self._describe_classic(coordinator, [each for each in asked if each not in described])
+            left = [each for each in asked if each not in described]
+            if left and self._cluster.supports(ApiKey.STREAMS_GROUP_DESCRIBE, coordinator):
+                described |= self._describe_streams(coordinator, left)
+            described |= self._describe_classic(coordinator, [each for each in left if each not in described])
         return [described[group_id] for group_id in group_ids]
 
     def _describe_consumer(self, coordinator: int, group_ids: Texts) -> dict[str, GroupDescription]:
         request = ConsumerGroupDescribeRequest(group_ids=group_ids)
-        described = {}
-        for group in self._cluster.request_broker(coordinator, request, ConsumerGroupDescribeResponse).groups:
-            if group.error_code not in _NOT_OF_THIS_PROTOCOL:
-                raise_for(group.error_code, group.error_message, f"group {group.group_id!r}")
-                described[group.group_id] = consumer_group(group, coordinator)
-        return described
+        response = self._cluster.request_broker(coordinator, request, ConsumerGroupDescribeResponse)
+        return {group.group_id: consumer_group(group, coordinator) for group in response.groups if _is_found(group)}
+
+    def _describe_streams(self, coordinator: int, group_ids: Texts) -> dict[str, GroupDescription]:
+        request = StreamsGroupDescribeRequest(group_ids=group_ids)
+        response = self._cluster.request_broker(coordinator, request, StreamsGroupDescribeResponse)
+        return {group.group_id: streams_group(group, coordinator) for group in response.groups if _is_found(group)}
 
     def _describe_classic(self, coordinator: int, group_ids: Texts) -> dict[str, GroupDescription]:
         if not group_ids:
@@ -274,6 +280,20 @@ class Groups:
             ErrorCode.NON_EMPTY_GROUP if cause.code is ErrorCode.UNKNOWN_MEMBER_ID else cause.code,
             f"{about} while it has members; stop them first: {group.who()}",
         ) from cause
+
+
+class _Described(Protocol):
+    error_code: int
+    error_message: str | None
+    group_id: str
+
+
+def _is_found(group: _Described) -> bool:
+    """Whether it is a group of this protocol; raise KafkaError if that cannot be told."""
+    if group.error_code in _NOT_OF_THIS_PROTOCOL:
+        return False
+    raise_for(group.error_code, group.error_message, f"group {group.group_id!r}")
+    return True
 
 
 # `list` has another meaning inside the class.

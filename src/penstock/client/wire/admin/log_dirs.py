@@ -39,6 +39,7 @@ class LogDirDescription:
     total_bytes: int | None  # of the volume; None from brokers that do not report it
     usable_bytes: int | None
     replicas: tuple[ReplicaSize, ...]
+    cordoned: bool = False  # takes no new replicas
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,4 +143,5 @@ def _described(broker_id: int, result: DescribeLogDirsResult) -> LogDirDescripti
             for topic in result.topics
             for partition in topic.partitions
         ),
+        cordoned=result.is_cordoned,
     )

@@ -15,10 +15,13 @@ from penstock.protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from penstock.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
 from penstock.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
+
+_NOT_NOW = (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,22 @@ class Reassignments:
                 raise_for(code, message, f"cannot cancel the reassignment of {partition}")
                 cancelled.append(partition)
         return cancelled
+
+    def elect_preferred(self, partitions: Iterable[TopicPartition]) -> None:
+        """Let the first replica of each partition lead. One that is not in sync yet is passed over."""
+        topics: dict[str, TopicPartitions] = {}
+        for name, index in partitions:
+            topics.setdefault(name, TopicPartitions(topic=name)).partitions.append(index)
+        if not topics:
+            return
+        request = ElectLeadersRequest(topic_partitions=[*topics.values()], timeout_ms=int(self._cluster.timeout * 1000))
+        response = self._cluster.request(request, ElectLeadersResponse)
+        raise_for(response.error_code, None, "cannot elect preferred leaders")
+        for answered in response.replica_election_results:
+            for result in answered.partition_result:
+                if result.error_code not in _NOT_NOW:
+                    what = f"cannot elect the preferred leader of {answered.topic}-{result.partition_id}"
+                    raise_for(result.error_code, result.error_message, what)
 
     def list(self) -> list[Reassignment]:
         request = ListPartitionReassignmentsRequest(timeout_ms=int(self._cluster.timeout * 1000), topics=None)

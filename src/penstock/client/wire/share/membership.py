@@ -57,7 +57,7 @@ class ShareMembership:
         self._thread = threading.Thread(target=self._run, name=f"penstock-share-{group}", daemon=True)
 
     def join(self) -> None:
-        """Join the group; heartbeats follow. KafkaError or ClientError if that is refused or nobody answers."""
+        """Join the group; heartbeats follow. KafkaError or ClientError if that is refused or no broker answers."""
         deadline = time.monotonic() + self._timeout
         try:
             while (interval := self._try_to_join(time.monotonic() < deadline)) is None:
