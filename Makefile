@@ -17,6 +17,7 @@ INSTALLED := .venv/.installed
 SPARK := .venv/.spark
 WORKERS ?= 4
 SEEDS ?= 100
+REPORT ?= report
 # A test's own limit (at most 600 s here) is a signal, which a call that hangs inside a C library never sees. Then the
 # stacks of all threads are printed, and the process ends.
 WATCHDOG := -o faulthandler_timeout=700 -o faulthandler_exit_on_timeout=true
@@ -41,7 +42,7 @@ coverage: $(SPARK)
 	rm -rf build/coverage && mkdir -p build/coverage
 	$(BIN)/coverage run -m pytest -n $(WORKERS) $(WATCHDOG) -m "not soak" $(ARGS)
 	$(BIN)/coverage combine --quiet
-	$(BIN)/coverage report
+	$(BIN)/coverage $(REPORT)
 
 bench: $(SPARK)
 	@$(BIN)/python -m bench $(ARGS)

@@ -36,6 +36,7 @@ from penstock.settings.quotas import QuotaSettings
 from penstock.settings.replication import ReplicationSettings
 from penstock.settings.sasl import SaslSettings
 from penstock.settings.shares import ShareSettings
+from penstock.settings.streams import StreamsSettings
 from penstock.settings.tls import TlsSettings
 from penstock.settings.topic import TOPIC_SETTINGS
 from penstock.settings.transactions import TransactionSettings
@@ -52,6 +53,7 @@ NODE_SECTIONS = (
     ("Logs", LogSettings),
     ("Replication", ReplicationSettings),
     ("Share groups", ShareSettings),
+    ("Streams groups", StreamsSettings),
     ("Groups", GroupSettings),
     ("Transactions", TransactionSettings),
     ("Quotas of clients", QuotaSettings),
@@ -127,8 +129,8 @@ def _row(setting: Setting) -> str:
 # What Apache Kafka 4.4 serves on its brokers beside the APIs that `penstock.protocol` has messages for.
 WITHOUT_MESSAGES = (
     (
-        "streams groups",
-        "StreamsGroupHeartbeat, StreamsGroupDescribe, StreamsGroupTopologyDescriptionUpdate",
+        "descriptions of topologies (KIP-1331), which only a plug-in in Java stores",
+        "StreamsGroupTopologyDescriptionUpdate",
     ),
 )
 MISSING = {
@@ -385,7 +387,7 @@ def errors_page() -> str:
     if unadvised := given - set(advised):
         raise SystemExit(f"docs/errors.toml: no advice for {', '.join(sorted(code.name for code in unadvised))}")
     if unused := set(advised) - given:
-        raise SystemExit(f"docs/errors.toml: nobody gives {', '.join(sorted(code.name for code in unused))}")
+        raise SystemExit(f"docs/errors.toml: no code returns {', '.join(sorted(code.name for code in unused))}")
     lines = [NOTICE, "", *ERRORS_INTRODUCTION.splitlines()]
     for title, advice in sections.items():
         lines += [

@@ -1,6 +1,6 @@
 """Read, process, write, exactly once: the results and the offsets they were made from are one transaction.
 
-However often this is killed and started again, each line counts once for whoever reads committed records.
+However often this is killed and started again, each line counts once for readers of committed records.
 
 penstock up                                   (in another terminal)
 printf 'to be or\nnot to be\n' | penstock produce lines
