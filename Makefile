@@ -40,9 +40,8 @@ check: $(SPARK)
 
 coverage: $(SPARK)
 	rm -rf build/coverage && mkdir -p build/coverage
-	$(BIN)/coverage run -m pytest -n $(WORKERS) $(WATCHDOG) -m "not soak" $(ARGS)
-	$(BIN)/coverage combine --quiet
-	$(BIN)/coverage $(REPORT)
+	$(BIN)/coverage run -m pytest -n $(WORKERS) $(WATCHDOG) -m "not soak" $(ARGS); status=$$?; \
+		$(BIN)/coverage combine --quiet && $(BIN)/coverage $(REPORT) && exit $$status
 
 bench: $(SPARK)
 	@$(BIN)/python -m bench $(ARGS)
