@@ -67,8 +67,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return next((folder for folder in TOGETHER if nodeid.startswith(folder)), nodeid)
 
         def _assign_work_unit(self, node: Any) -> None:
-            """Until the node has enough: it runs its last test only when it knows that no other one follows."""
-            super()._assign_work_unit(node)
+            """Until the node has enough: it runs its last test only when it knows that no other one follows. Of few
+            tests, none may be left for the last nodes."""
+            if self.workqueue:
+                super()._assign_work_unit(node)
             self._reschedule(node)
 
     return Together(config, log)
