@@ -123,6 +123,9 @@ ERRORS = {T, G, C, X, ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED}
 
 Grant = tuple[Operation, Resource]
 
+# A batch of a producer that the coordinator does not know.
+TRANSACTIONAL: dict[str, Any] = {"producer_id": 77, "producer_epoch": 0, "base_sequence": 0, "transactional": True}
+
 # The requests to share coordinators, with the parts that name a share partition.
 SHARE_STATE: list[tuple[Any, Any, Any]] = [
     (
@@ -191,8 +194,9 @@ def config(module: Any, kind: ResourceType, name: str) -> Message:
     return request(resources=[module.AlterConfigsResource(resource_type=kind, resource_name=name)], validate_only=True)
 
 
-def produce(transactional_id: str | None = None) -> Message:
-    request: Any = requests.produce_request("t", batch(b"v", timestamp=1), acks=-1, timeout_ms=1000)
+def produce(transactional_id: str | None = None, **options: Any) -> Message:
+    """`options`: of the batch."""
+    request: Any = requests.produce_request("t", batch(b"v", timestamp=1, **options), acks=-1, timeout_ms=1000)
     request.transactional_id = transactional_id
     return request  # type: ignore[no-any-return]
 
@@ -210,7 +214,8 @@ new_topic = create_topics.CreatableTopic(name="new", num_partitions=1, replicati
 
 BROKER_ROWS = [
     row(produce(), (WRITE, TOPIC, T), version=12),
-    row(produce("x"), (WRITE, ID, X), (WRITE, TOPIC, T), version=12),
+    row(produce("x", **TRANSACTIONAL), (WRITE, ID, X), (WRITE, TOPIC, T), version=12),
+    row(produce("x"), (WRITE, TOPIC, T), version=12),
     row(requests.fetch_request("t", 0), (READ, TOPIC, T), version=12),
     row(requests.fetch_request("nowhere", 0), (READ, t("nowhere"), T), version=12),
     row(follower_fetch, (CLUSTER_ACTION, CLUSTER, T), version=12),
@@ -330,6 +335,9 @@ BROKER_ROWS = [
             group_id="application",
             member_id="m",
             rebalance_timeout_ms=1000,
+            active_tasks=[],
+            standby_tasks=[],
+            warmup_tasks=[],
             topology=streams_group_heartbeat.Topology(
                 subtopologies=[streams_structs.Subtopology(subtopology_id="0", source_topics=["t"])]
             ),
@@ -462,7 +470,7 @@ BROKER_ROWS = [
         version=4,
     ),
     either(
-        delete_topics.DeleteTopicsRequest(topics=[delete_topics.DeleteTopicState(name="nowhere")]),
+        delete_topics.DeleteTopicsRequest(topics=[delete_topics.DeleteTopicState(name="nowhere")], timeout_ms=30_000),
         T,
         (DELETE, CLUSTER),
         (DELETE, t("nowhere")),
@@ -480,7 +488,9 @@ BROKER_ROWS = [
     ),
     row(
         create_partitions.CreatePartitionsRequest(
-            topics=[create_partitions.CreatePartitionsTopic(name="t", count=9, assignments=None)], validate_only=True
+            topics=[create_partitions.CreatePartitionsTopic(name="t", count=9, assignments=None)],
+            timeout_ms=30_000,
+            validate_only=True,
         ),
         (ALTER, TOPIC, T),
     ),

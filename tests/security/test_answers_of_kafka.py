@@ -18,6 +18,7 @@ import pytest
 from acl_table import BROKER_ROWS, CONTROLLER_ROWS, Grant, Row, codes
 from apache_kafka import apache_kafka
 from penstock.local.ports import free_ports
+from penstock.model.ids import ZERO_UUID
 from penstock.protocol.apis import API, ApiKey
 from penstock.protocol.codec import decode, decode_from, encode
 from penstock.protocol.declaration import Message
@@ -195,6 +196,8 @@ def mask(message: Any) -> None:
         value = getattr(message, name)
         if name in MASKED:
             setattr(message, name, type(value)())
+        elif name == "topic_id" and value != ZERO_UUID:
+            setattr(message, name, b"the topic's id")
         elif isinstance(value, str) and NOT_AUTHORIZED.fullmatch(value):
             setattr(message, name, "not authorized")
         for each in value if isinstance(value, list) else [value]:

@@ -282,7 +282,7 @@ def _check_join(request: StreamsGroupHeartbeatRequest, tasks: Collection[tuple[s
     if request.rebalance_timeout_ms == -1:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "RebalanceTimeoutMs must be provided in first request.")
     for name, ids in tasks:
-        if ids:
+        if ids is None or ids:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name}Tasks must be empty when (re-)joining.")
     if request.topology is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Topology must be non-null when (re-)joining.")

@@ -171,5 +171,10 @@ class KafkaError(Exception):
         self.message = message or code.text
         super().__init__(code, self.message)
 
+    @property
+    def detail(self) -> str | None:
+        """The message where it says more than the code does: some responses of Kafka have no message otherwise."""
+        return None if self.message == self.code.text else self.message
+
     def __str__(self) -> str:
         return f"{self.code.name}: {self.message}"

@@ -71,7 +71,7 @@ def _delete(
                 name=shown,
                 topic_id=topic_id,
                 error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-                error_message=None,
+                error_message=ErrorCode.TOPIC_AUTHORIZATION_FAILED.text,
             )
         )
         return False

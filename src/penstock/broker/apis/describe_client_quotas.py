@@ -28,7 +28,7 @@ def handle(
             raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         found = matching(quotas, components, strict=message.strict)
     except KafkaError as error:
-        return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
+        return DescribeClientQuotasResponse(error_code=error.code, error_message=error.detail, entries=None)
     return DescribeClientQuotasResponse(
         error_message=None,
         entries=[

@@ -30,7 +30,8 @@ DIRECTORIES_SINCE = 2
 
 def handle(services: AdminServices, request: Request, message: DescribeQuorumRequest) -> DescribeQuorumResponse | None:
     if not request.may(Operation.DESCRIBE, CLUSTER):
-        return DescribeQuorumResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return DescribeQuorumResponse(error_code=code, error_message=code.text)
     if services.forwarding.pass_on(
         request, lambda error: DescribeQuorumResponse(error_code=error.code, error_message=error.message)
     ):

@@ -41,7 +41,7 @@ def handle(services: GroupServices, request: Request, message: DescribeShareGrou
 
         code = _error(services, request, group.group_id)
         if code:
-            described(GroupResult(group_id=group.group_id, error_code=code, error_message=code.text))
+            described(GroupResult(group_id=group.group_id, error_code=code, error_message=None))
             return
         topics = group.topics
         if topics is not None:

@@ -27,8 +27,9 @@ def handle(
     services: AdminServices, request: Request, message: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
     if not request.may(Operation.DESCRIBE, CLUSTER):
-        error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        return DescribeUserScramCredentialsResponse(error_code=error, error_message=error.text)
+        return DescribeUserScramCredentialsResponse(
+            error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message=None
+        )
     credentials = services.quorum.image.scram_credentials
     asked = Counter(user.name for user in message.users or ())
     names = asked or Counter({user.name: 1 for user in credentials})

@@ -28,9 +28,10 @@ SHARE_SINCE: Final = 6
 
 def handle(services: ClusterServices, request: Request, message: FindCoordinatorRequest) -> FindCoordinatorResponse:
     if request.version >= BATCHED_SINCE:
-        return FindCoordinatorResponse(
-            coordinators=[_find(services, request, message.key_type, key) for key in message.coordinator_keys]
-        )
+        coordinators = [_find(services, request, message.key_type, key) for key in message.coordinator_keys]
+        for each in coordinators if message.key_type != SHARE else ():
+            each.error_message = ""  # Kafka has none since there are several
+        return FindCoordinatorResponse(coordinators=coordinators)
     found = _find(services, request, message.key_type, message.key)
     return FindCoordinatorResponse(
         error_code=found.error_code,

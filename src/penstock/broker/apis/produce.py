@@ -23,7 +23,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from penstock.broker.apis.services import ProduceServices
 from penstock.broker.net.connection import Connection, Reply
@@ -102,10 +102,7 @@ class Produce:
     def start(self) -> ProduceResponse | None:
         if self._services.handover.is_on and self._is_handed_over():
             return None
-        transactional_id = self._message.transactional_id
-        may_transact = transactional_id is None or self._request.may(
-            Operation.WRITE, transactional_id_resource(transactional_id)
-        )
+        may_transact = self._may_transact()
         for topic in self._message.topic_data:
             name, refusal = self._admit(topic)
             if not may_transact:
@@ -131,6 +128,17 @@ class Produce:
             self._check_unanswered()
             return None
         return self._response
+
+    def _may_transact(self) -> bool:
+        """Whether the client may use its transactional id. As in Kafka, only transactional records need that."""
+        transactional_id = self._message.transactional_id
+        if transactional_id is None or not any(
+            _is_transactional(partition.records)
+            for topic in self._message.topic_data
+            for partition in topic.partition_data
+        ):
+            return True
+        return self._request.may(Operation.WRITE, transactional_id_resource(transactional_id))
 
     def _is_handed_over(self) -> bool:
         """Whether this broker is shutting down and has passed the request to another one."""
@@ -421,7 +429,14 @@ def fail(
         logger.error("cannot append to %s-%d: %s", topic, answer.index, error.message)
 
 
+def _is_transactional(records: Any) -> bool:
+    try:
+        return bool(records) and read_header(records).is_transactional
+    except KafkaError:
+        return False  # refused when it is appended
+
+
 def refuse(answer: PartitionProduceResponse, error: KafkaError) -> None:
     answer.base_offset = -1
     answer.error_code = error.code
-    answer.error_message = error.message
+    answer.error_message = error.detail

@@ -30,7 +30,7 @@ def handle(
         key = session_of(services, request, message.group_id, message.member_id)
         session = services.shares.sessions.acknowledge(key, message.share_session_epoch)
     except KafkaError as error:
-        return ShareAcknowledgeResponse(error_code=error.code, error_message=error.message)
+        return ShareAcknowledgeResponse(error_code=error.code, error_message=error.detail)
     acknowledging = Acknowledging(services, request, key, is_renewal=message.is_renew_ack)
     answer = request.park(mute=True)
 

@@ -86,7 +86,7 @@ def handle(services: ShareServices, request: Request, message: ShareFetchRequest
 
 
 def _refusal(error: KafkaError) -> ShareFetchResponse:
-    return ShareFetchResponse(error_code=error.code, error_message=error.message)
+    return ShareFetchResponse(error_code=error.code, error_message=error.detail)
 
 
 def _check_renewal(message: ShareFetchRequest) -> None:

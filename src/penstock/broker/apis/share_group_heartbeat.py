@@ -21,7 +21,7 @@ def handle(
     services: GroupServices, request: Request, message: ShareGroupHeartbeatRequest
 ) -> ShareGroupHeartbeatResponse | None:
     def refusal(code: ErrorCode, text: str = "") -> ShareGroupHeartbeatResponse:
-        return ShareGroupHeartbeatResponse(error_code=code, error_message=text or code.text)
+        return ShareGroupHeartbeatResponse(error_code=code, error_message=text or None)
 
     if not services.coordinators.serves_share_groups:
         return refusal(ErrorCode.UNSUPPORTED_VERSION)

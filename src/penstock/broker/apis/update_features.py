@@ -18,7 +18,8 @@ def handle(services: AdminServices, request: Request, message: UpdateFeaturesReq
         return refused(message, error)
 
     if not request.may(Operation.ALTER, CLUSTER):
-        return refusal(KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return UpdateFeaturesResponse(error_code=code, error_message=code.text)
     kraft = next((update for update in message.feature_updates if update.feature == KRAFT_VERSION), None)
     if (
         kraft is None

@@ -20,5 +20,5 @@ def handle(
         Operation.CLUSTER_ACTION,
         request,
         lambda controller: controller.register_controller(message),
-        lambda error: ControllerRegistrationResponse(error_code=error.code),
+        lambda error: ControllerRegistrationResponse(error_code=error.code, error_message=error.message),
     )

@@ -23,9 +23,8 @@ CONTROLLERS = 2
 def handle(services: ControllerServices, request: Request, message: DescribeClusterRequest) -> DescribeClusterResponse:
     # Nodes that join ask for the cluster's id.
     if not request.could(Operation.CLUSTER_ACTION, CLUSTER) and not request.may(Operation.ALTER, CLUSTER):
-        return DescribeClusterResponse(
-            error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message=None, endpoint_type=CONTROLLERS
-        )
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return DescribeClusterResponse(error_code=code, error_message=code.text)
     response = DescribeClusterResponse(
         cluster_id=services.cluster_id, controller_id=services.quorum.controller_id, endpoint_type=CONTROLLERS
     )

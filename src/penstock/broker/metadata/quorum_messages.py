@@ -15,7 +15,8 @@ def answer_by_quorum(
     quorum: MetadataQuorum, request: Request, message: Message, operation: Operation = Operation.CLUSTER_ACTION
 ) -> Message | None:
     if not request.may(operation, CLUSTER):
-        return refusal_to_wire(message, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return refusal_to_wire(message, code, code.text)
     try:
         asked = request_from_wire(message)
     except KafkaError as error:

@@ -25,7 +25,7 @@ from penstock.broker.partitions.follower_sessions import (
     asked_of,
 )
 from penstock.broker.partitions.leader_hints import LeaderHints
-from penstock.broker.partitions.replica import Replica, ReplicationCounts
+from penstock.broker.partitions.replica import NO_EPOCH, Replica, ReplicationCounts
 from penstock.broker.partitions.replicas import Replicas
 from penstock.broker.partitions.replication_frames import TOPIC_IDS_SINCE, ByTopic, encode_response
 from penstock.broker.partitions.throttle import ReplicationThrottle
@@ -245,7 +245,8 @@ class FollowerFetch:
         position.watch(replica)
         leader = replica.leader_of(position.epoch)
         if self._session.broker_id not in leader.followers:
-            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+            has_epoch = position.epoch != NO_EPOCH
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH if has_epoch else ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return replica, leader
 
     # -- reading ----------------------------------------------------------------------------------------------------
