@@ -41,6 +41,7 @@ ONCE_FAILED = [
     ("raft", 253),
     ("raft", 129),  # voters that only the log knew of, and no bootstrap server
     ("node", 251),  # a recovery point that was old after a clean stop on a full disk cut off what was acknowledged
+    ("node", 204),  # a topic that was deleted while threads closed its logs: not a clean stop
     ("node", 88),  # a batch that was still being rewritten was appended behind the end of a clean stop
     ("coordinators", 305),  # a coordinator that had been replaced fenced a producer for an epoch it did not know
     ("coordinators", 213),  # a broker went on after a sync that had failed: what it had was in memory only

@@ -89,6 +89,7 @@ class BrokerRole:
         """`heartbeats`: a channel to the controller that carries only heartbeats."""
         loop, clock = environment.loop, environment.clock
         self.is_serving = False
+        self._is_stopping = False
         self._settings = settings
         self._environment = environment
         self._registration = registration
@@ -448,6 +449,8 @@ class BrokerRole:
 
     def committed(self, delta: MetadataDelta) -> None:
         """The metadata changed; the node's own settings are already updated."""
+        if self._is_stopping:
+            return  # threads close the logs: the next process acts on it
         if any(resource.type == ResourceType.BROKER for resource in delta.changed_configs):
             self.lifecycle.settings_changed()
         self._departed.committed(delta, self._quorum.image)
@@ -500,6 +503,7 @@ class BrokerRole:
 
     def abandon(self) -> None:
         """Stop without touching the disk again."""
+        self._is_stopping = True
         self.lifecycle.close()
         self.shares.close()
         self.coordinators.close()

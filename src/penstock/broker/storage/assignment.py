@@ -70,6 +70,7 @@ class Assignment:
         self._incomplete: set[str] = set()  # topics with partitions that could not be opened
         self._unopened: dict[str, None] = {}  # topics with partitions that are still to be opened
         self._going_on: asyncio.Handle | None = None
+        self._trying_again: asyncio.Handle | None = None
 
     def load(self) -> None:
         """At the start, after the metadata is replayed: set stray logs aside and open the assigned ones."""
@@ -91,8 +92,9 @@ class Assignment:
 
     def close(self) -> None:
         """Stop leading and following."""
-        if self._going_on is not None:
-            self._going_on.cancel()
+        for handle in (self._going_on, self._trying_again):
+            if handle is not None:
+                handle.cancel()
         self._replication.close()
 
     def committed(self, delta: MetadataDelta) -> None:  # noqa: C901
@@ -232,7 +234,7 @@ class Assignment:
     def _try_again_later(self, name: str, error: KafkaError) -> None:
         logger.error("%s; trying again every %g s", error.message, RETRY_S)
         if not self._incomplete:
-            self._loop.call_later(RETRY_S, self._try_again)
+            self._trying_again = self._loop.call_later(RETRY_S, self._try_again)
         self._incomplete.add(name)
 
     def _try_again(self) -> None:
