@@ -24,6 +24,7 @@ from typing import Any, Final
 from penstock.registry.core import deletion, records, registration, settings
 from penstock.registry.core.candidate import Candidate, Parser
 from penstock.registry.core.decision import Decision
+from penstock.registry.core.errors import RegistryError
 from penstock.registry.core.names import context_of
 from penstock.registry.core.state import State
 from penstock.simulator.stories.registry_world import Append, Group, NodeTwin, Process, Request, SchemasTopic
@@ -277,7 +278,7 @@ class RegistryStory:
         if not node.is_writer and request.about == "register":
             try:
                 made = request.decide(process.state, process.parser)
-            except registration.errors.RegistryError:
+            except RegistryError:
                 made = None  # that is for the writer to say
             if made is not None and not made.records:
                 request.answer, request.at, request.is_over = made.answer, process.position, True

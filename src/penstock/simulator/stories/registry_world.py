@@ -277,7 +277,7 @@ class NodeTwin:
             request.answer, request.at = decision.answer, decided_at
             return
         yield
-        if not self.is_writer:
+        if process.epoch is None or self.clock() >= process.member_until:  # no longer the writer
             return
         yield  # paused here, nothing but the epoch keeps it from writing
         append = self.topic.send(epoch, decision.records, decided_at)
