@@ -4,8 +4,8 @@
 
 The schema has nullable unions, nested records, arrays, maps and logical types. Each side runs in a process of its own
 and is measured in CPU seconds, so that a busy machine changes little. Ours is measured from before its first import,
-twice: with the kernel in numba's cache, as from the second program of a machine on, and with an empty cache, where the
-kernel is compiled. The loop reads fewer records, and its time is scaled; it makes Python objects, ours an Arrow array.
+twice: with the kernel in numba's cache, as from the second program of a machine on, and with an empty cache, where it
+is compiled. The loop reads fewer records, and its time is scaled; it makes Python objects, ours an Arrow array.
 """
 
 from __future__ import annotations

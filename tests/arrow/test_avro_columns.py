@@ -6,6 +6,7 @@ import datetime
 import io
 import json
 import uuid
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -15,8 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.arrow import avro_kernel
 from penstock.arrow.avro_columns import AvroColumns
 from penstock.arrow.avro_program import Unreadable
+from property_examples import examples
 
 
 def encoded(schema: Any, value: Any) -> bytes:
@@ -180,23 +183,76 @@ def test_any_value(data: st.DataObject) -> None:
     assert array.to_pylist() == [as_arrow(schema, row) for row in rows]
 
 
+damage = st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=3)
+
+
+def changed(body: bytes, changes: list[tuple[int, int]]) -> bytes:
+    damaged = bytearray(body)
+    for place, byte in changes:
+        if place < len(damaged):
+            damaged[place] = byte
+    return bytes(damaged)
+
+
 @settings(max_examples=150, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=3), st.integers(0, 400))
+@given(damage, st.integers(0, 400))
 def test_any_bytes(changes: list[tuple[int, int]], end: int) -> None:
     """Damaged rows are refused, or are what fastavro reads, too; rows beside them are whole."""
     schema = fastavro.parse_schema(EVERYTHING)
     good = encoded(schema, ROW)
-    damaged = bytearray(good[:end])
-    for place, byte in changes:
-        if place < len(damaged):
-            damaged[place] = byte
-    array, reasons = read(EVERYTHING, [(EVERYTHING, each) for each in (good, bytes(damaged), good)])
+    damaged = changed(good[:end], changes)
+    array, reasons = read(EVERYTHING, [(EVERYTHING, each) for each in (good, damaged, good)])
     assert set(reasons) <= {1}
     assert array[0] == array[2]
-    if bytes(damaged) == good:
+    if damaged == good:
         assert array[1] == array[0]
     else:
         assert array[1].is_valid == (1 not in reasons)
+
+
+class Checked:
+    """Memory that notices who leaves it."""
+
+    def __init__(self, array: Any, kind: Any = None) -> None:
+        flat = array.reshape(-1)
+        self.array = flat if kind is None else flat.view(kind)
+
+    def __getitem__(self, position: int) -> Any:
+        assert 0 <= position < len(self.array), f"read at {position} of {len(self.array)}"
+        return self.array[position]
+
+    def __setitem__(self, position: int, value: Any) -> None:
+        assert 0 <= position < len(self.array), f"write at {position} of {len(self.array)}"
+        self.array[position] = value
+
+
+def copy_checked(target: Checked, to: int, source: Checked, position: int, size: int) -> None:
+    for index in range(size):
+        target[to + index] = source[position + index]
+
+
+@pytest.fixture(scope="module")
+def slow_kernel() -> Iterator[None]:
+    """The kernel as Python runs it: where compiled code would leave its memory, this raises."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr(avro_kernel, "pointer_to", Checked)
+    patch.setattr(avro_kernel, "pointer_as", Checked)
+    patch.setattr(avro_kernel, "copy_bytes", copy_checked)
+    for name in ("_number", "_is_utf8", "_fits", "_reverse"):
+        patch.setattr(avro_kernel, name, getattr(avro_kernel, name).py_func)
+    patch.setattr(avro_kernel, "run", avro_kernel.run.py_func)
+    yield
+    patch.undo()
+
+
+@pytest.mark.usefixtures("slow_kernel")
+@settings(max_examples=examples(60), deadline=None)
+@given(damage, st.integers(0, 400))
+def test_damage_never_leads_outside_the_memory(changes: list[tuple[int, int]], end: int) -> None:
+    good = encoded(fastavro.parse_schema(EVERYTHING), ROW)
+    damaged = changed(good[:end], changes)
+    _, reasons = read(EVERYTHING, [(EVERYTHING, each) for each in (good, damaged, good)])
+    assert set(reasons) <= {1}
 
 
 @pytest.mark.parametrize(
@@ -339,6 +395,24 @@ def test_malformed_bytes(schema: Any, body: bytes, reason: str) -> None:
     array, reasons = read(whole, [(whole, body)])
     assert reasons[0].startswith(reason)
     assert array.to_pylist() == [None]
+
+
+@pytest.mark.parametrize("precision", [4, 38, 40, 76])
+@pytest.mark.parametrize("fixed", [False, True])
+def test_decimals_have_the_digits_of_their_precision(precision: int, fixed: bool) -> None:
+    size = 40
+    kind: dict[str, Any] = {"type": "fixed", "name": "F", "size": size} if fixed else {"type": "bytes"}
+    schema = record(field("v", {**kind, "logicalType": "decimal", "precision": precision}))
+    largest = 10**precision - 1
+
+    def body(value: int) -> bytes:
+        data = value.to_bytes(size if fixed else value.bit_length() // 8 + 1, "big", signed=True)
+        return data if fixed else bytes((2 * len(data),)) + data
+
+    values = [0, -1, largest, -largest, largest + 1, -largest - 1]
+    array, reasons = read(schema, [(schema, body(each)) for each in values])
+    assert [None if row is None else int(row["v"]) for row in array.to_pylist()] == [*values[:4], None, None]
+    assert reasons == dict.fromkeys((4, 5), "v: a decimal with more digits than its precision")
 
 
 def test_no_rows() -> None:

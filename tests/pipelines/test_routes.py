@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from penstock.pipelines.check.analysis import Analysis, analyse
@@ -9,7 +11,7 @@ from penstock.pipelines.check.query_plan import plan
 from penstock.pipelines.check.routes import Route, TopicWrite, route, uses_headers
 from penstock.pipelines.spec.documents import parse
 from penstock.pipelines.spec.loading import bind
-from penstock.pipelines.spec.model import Pipeline
+from penstock.pipelines.spec.model import Pipeline, TopicSource
 
 SOURCE = 'topic: orders, value: {format: json, schema: "id BIGINT, amount DOUBLE, at TIMESTAMP, items ARRAY<INT>"}'
 TIMED = SOURCE + ", watermark: {column: at, delay: 1 minute}"
@@ -135,6 +137,17 @@ def test_headers_are_read_where_somebody_uses_them(source: str, made: str, expec
     queries = plan(pipeline, analysis)
 
     assert uses_headers(pipeline, analysis, queries["orders"]) is expected
+
+
+def test_headers_may_carry_the_guids_of_schemas() -> None:
+    pipeline, analysis = planned(SOURCE + ", on_error: drop", "SELECT id FROM orders")
+    queries = plan(pipeline, analysis)
+    assert not uses_headers(pipeline, analysis, queries["orders"])
+    source = pipeline.sources["orders"]
+    assert isinstance(source, TopicSource)
+    framed = replace(source, value=replace(source.value, registry="http://127.0.0.1:1"))
+    registered = replace(pipeline, sources={"orders": framed})
+    assert uses_headers(registered, analysis, queries["orders"])
 
 
 def test_a_query_with_state_has_no_dead_letters_of_its_own() -> None:

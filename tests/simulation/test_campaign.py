@@ -82,7 +82,7 @@ def test_seeds_that_failed_once(name: str, seed: int) -> None:
     play(name, [seed])
 
 
-@pytest.mark.parametrize("name", ["controller", "partition"])
+@pytest.mark.parametrize("name", ["controller", "partition", "registry"])
 def test_no_law_is_broken_and_everything_happens(name: str) -> None:
     """In the quick stories; `make sim` asks it of all."""
     events = play(name, range(100))

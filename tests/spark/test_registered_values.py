@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,16 +49,19 @@ def registry() -> Iterator[FakeRegistry]:
         yield started
 
 
-def raw(spark: SparkSession, values: list[bytes | None]) -> DataFrame:
-    rows = [(str(number), value) for number, value in enumerate(values)]
-    return spark.createDataFrame(rows, "key STRING, value BINARY").selectExpr(
+HEADERS = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
+
+
+def raw(spark: SparkSession, values: list[bytes | None], headers: list[Any] | None = None) -> DataFrame:
+    rows = [(str(number), value, headers and headers[number]) for number, value in enumerate(values)]
+    return spark.createDataFrame(rows, f"key STRING, value BINARY, headers {HEADERS}").selectExpr(
         "CAST(key AS BINARY) AS key",
         "value",
         "'orders' AS topic",
         "0 AS partition",
         "CAST(CAST(key AS STRING) AS BIGINT) AS offset",
         "TIMESTAMP '2026-05-01 12:00:00' AS timestamp",
-        "CAST(NULL AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers",
+        "headers",
     )
 
 
@@ -66,8 +70,10 @@ def source(registry: FakeRegistry, format: str, **more: Any) -> TopicSource:  # 
     return TopicSource(topic=("orders",), value=Decoding(format=format, registry=registry.url, **value), **more)  # type: ignore[arg-type]
 
 
-def read(spark: SparkSession, of: TopicSource, values: list[bytes | None], *columns: str) -> list[Any]:
-    found = decoded(raw(spark, values), of, ".").orderBy("_offset").select(*columns, "__error").collect()
+def read(
+    spark: SparkSession, of: TopicSource, values: list[bytes | None], *columns: str, headers: list[Any] | None = None
+) -> list[Any]:
+    found = decoded(raw(spark, values, headers), of, ".").orderBy("_offset").select(*columns, "__error").collect()
     for row in found:
         assert row["__error"] is None or row["__error"]["kind"] in kinds_of_errors(of)
     return [[*row[:-1], row["__error"] and row["__error"]["reason"]] for row in found]
@@ -170,11 +176,41 @@ def test_protobuf(spark: SparkSession, registry: FakeRegistry) -> None:
     assert found[1][-1].endswith("no schema has the id 5")
     assert found[2][-1].startswith("no schema id")
     assert found[3] == [None, None]
+    guid = uuid.UUID(registry.schemas[0]["guid"]).bytes
+    in_header = [("__value_schema_id", b"\x01" + guid + b"\x02\x02")]
+    assert read(spark, of, [b"\x08\x07"], "id", headers=[in_header]) == [[7, None]]
     sink = TopicSink(
         source="x", topic="orders", value=Encoding(format="protobuf", registry=registry.url, message="p.Order")
     )
     (row,) = records(spark.sql("SELECT 7 AS id"), sink, ".").collect()
     assert bytes(row.value) == values[0]
+
+
+def test_guids_in_headers(spark: SparkSession, registry: FakeRegistry) -> None:
+    """Beside values with ids, and headers that carry something else."""
+    name = "__value_schema_id"
+    unknown = [(name, bytes((1, *range(16))))]
+    context = Context("orders", False)
+    body = Avro(V1, registry=registry.url, schema_id="header").serialize(ROW, context)
+    with_id = Avro(V1, registry=registry.url).serialize({**ROW, "id": 2}, Context("orders", False))
+    values: list[bytes | None] = [body, with_id, body, None, body, with_id]
+    headers: list[Any] = [[("other", b"?"), *context.headers], None, unknown, context.headers, None, [(name, None)]]
+    found = read(spark, source(registry, "avro"), values, "id", "by.n", headers=headers)
+    assert found[:2] == [[1, "Ada", None], [2, "Ada", None]]
+    assert found[2][-1].endswith("no schema has the GUID 00010203-0405-0607-0809-0a0b0c0d0e0f")
+    assert found[3] == [None, None, None]
+    assert found[4][-1].startswith("no schema id")
+    assert found[5] == [2, "Ada", None]
+
+    schema = {"type": "object", "properties": {"id": {"type": "integer"}}}
+    context = Context("j", False)
+    text = JsonSchema(schema, registry=registry.url, schema_id="header").serialize({"id": 7}, context)
+    of = TopicSource(topic=("j",), value=Decoding(format="json", registry=registry.url))
+    found = read(spark, of, [text, text, text, None], "id", headers=[context.headers, unknown, None, context.headers])
+    assert found[0] == [7, None]
+    assert "no schema has the GUID" in found[1][-1]
+    assert found[2][-1].startswith("no schema id")
+    assert found[3] == [None, None]
 
 
 PIPELINE = """\

@@ -5,7 +5,7 @@
     write_table("127.0.0.1:9092", "orders", table, key="customer", value="order")
 
 The columns are those of Spark's Kafka source. Kernels convert directly between record batches and Arrow's buffers;
-numba compiles them once per machine (some seconds, at the first import). pandas, polars and DuckDB take such a table in
+numba compiles each once per machine (a second or so, at its first use). pandas, polars and DuckDB take such a table in
 one line. Needs the packages of `penstock[arrow]`.
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from penstock.records.columnar import Bytes, Longs
 
 _ALIGNMENT = 64
 _OFFSET_MAX = 2**31 - 1
+_UUID_CHARACTERS = 36
+_HEX_DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 
 class TooMuchText(ValueError):
@@ -91,12 +94,9 @@ class AvroColumns:
             *bases,
             counts,
             used,
+            np.empty(avro_kernel.DEPTH_MAX + 1, np.int64),
             len(memory) > 8,
             memory,
-            memory.view(np.int32),
-            memory.view(np.int64),
-            memory.view(np.float32),
-            memory.view(np.float64),
             faults,
             addresses,
         )
@@ -151,6 +151,9 @@ class _Builder:
         if column.kind == "enum":
             indexes = pa.Array.from_buffers(pa.int32(), count, [validity, values])
             return pa.DictionaryArray.from_arrays(indexes, pa.array(column.symbols, pa.string())).dictionary_decode()
+        if column.kind == "fixed" and pa.types.is_string(column.type):
+            offsets, text = _uuids(self._memory[base : base + 16 * count].reshape(count, 16))
+            return pa.Array.from_buffers(column.type, count, [validity, offsets, text])
         return pa.Array.from_buffers(column.type, count, [validity, values])
 
     def _with_offsets(self, column: Column, count: int, validity: Any, offsets: Any) -> Any:
@@ -172,6 +175,18 @@ class _Builder:
 
     def _buffer(self, start: int, size: int) -> Any:
         return pa.py_buffer(self._memory[start : start + size])
+
+
+def _uuids(raw: Any) -> tuple[Any, Any]:
+    """Offsets and text of UUIDs: five groups of digits, with a dash between them."""
+    digits = _HEX_DIGITS[np.stack([raw >> 4, raw & 15], axis=2).reshape(len(raw), 32)]
+    text = np.full((len(raw), _UUID_CHARACTERS), ord("-"), np.uint8)
+    for before, (start, end) in enumerate(itertools.pairwise((0, 8, 12, 16, 20, 32))):
+        text[:, start + before : end + before] = digits[:, start:end]
+    offsets = np.arange(len(raw) + 1, dtype=np.int64) * _UUID_CHARACTERS
+    if offsets[-1] > _OFFSET_MAX:
+        raise TooMuchText("UUIDs of more than 2 GiB in one batch; read smaller batches")
+    return pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(text)
 
 
 def _aligned(size: int) -> int:

@@ -14,10 +14,17 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from penstock.records.columnar_types import BOOL, BYTES, I32, I64, I64_TABLE, READ_BYTES, kernel, pointer_to
-
-F32 = numba.float32[::1]
-F64 = numba.float64[::1]
+from penstock.records.columnar_types import (
+    BOOL,
+    BYTES,
+    I64,
+    I64_TABLE,
+    READ_BYTES,
+    copy_bytes,
+    kernel,
+    pointer_as,
+    pointer_to,
+)
 
 # Operations. Columns of the table: operation, column, and two operands. The kernel tells groups of them apart by their
 # first and last members, so that what they have in common is compiled once.
@@ -36,13 +43,10 @@ F64 = numba.float64[::1]
     UNION,  # the first operand: where its table of addresses begins; the second: how many branches it has
     # The first operand says how many bytes come.
     STRUCT,  # one that is not null; its fields follow
-    FLOAT,
-    FLOAT_TO_DOUBLE,
-    DOUBLE,
+    FIXED,  # copied: fixed, float and double
     BOOLEAN,
-    FIXED,
+    FLOAT_TO_DOUBLE,
     FIXED_DECIMAL,  # to the width of the second operand
-    UUID,  # to text
     SKIP,
     # No value of their own.
     NULL,  # a null in a column of fixed width
@@ -53,11 +57,11 @@ F64 = numba.float64[::1]
     DEFAULT_BEGIN,  # read the constants from here; the second operand: their end
     DEFAULT_END,
     TIME_OF_DAY,  # the number that comes next is at least 0 and below the first operand
-) = range(28)
+    DECIMAL_BOUNDS,  # the first operand: where the bounds of the decimal that comes next stand among the constants
+) = range(26)
 
 DEPTH_MAX = 64
 EMPTY_ITEMS_MAX = 1 << 20
-UUID_CHARACTERS = 36
 
 # Why a row is refused.
 FINE, ENDS_EARLY, LONG_VARINT, BAD_LENGTH, BAD_BRANCH, BAD_SYMBOL, BAD_TEXT, BAD_INT, BAD_BOOLEAN, BAD_COUNT = range(10)
@@ -102,14 +106,6 @@ def _number(source, position, end):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True)
-def _little_endian(source, position, width):  # type: ignore[no-untyped-def]
-    value = np.int64(0)
-    for index in range(width):
-        value |= np.int64(source[position + index]) << (8 * index)
-    return value
-
-
-@numba.njit(nogil=True)
 def _is_utf8(source, position, end):  # type: ignore[no-untyped-def]
     bits = np.uint8(0)
     for index in range(position, end):
@@ -145,16 +141,21 @@ def _is_utf8(source, position, end):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True)
-def _fits(source, position, size, width):  # type: ignore[no-untyped-def]
-    """Whether a decimal's bytes beyond the width only repeat its sign."""
-    excess = size - width
-    if excess <= 0:
-        return True
-    sign = 0xFF if source[position] >= 0x80 else 0
-    for index in range(excess):
+def _fits(source, position, size, width, constants, bounds):  # type: ignore[no-untyped-def]
+    """Whether a decimal lies between its bounds: the largest and the smallest, as big-endian integers of the width."""
+    sign = 0xFF if size > 0 and source[position] >= 0x80 else 0
+    for index in range(size - width):
         if source[position + index] != sign:
             return False
-    return (source[position + excess] >= 0x80) == (sign == 0xFF)
+    if sign:
+        bounds += width
+    before = width - size  # bytes that only repeat the sign
+    for index in range(width):
+        byte = np.int64(sign if index < before else source[position + index - before])
+        bound = np.int64(constants[bounds + index])
+        if byte != bound:
+            return (byte < bound) == (sign == 0)
+    return True
 
 
 @numba.njit(nogil=True)
@@ -169,9 +170,23 @@ def _reverse(source, position, size, memory, to, width):  # type: ignore[no-unty
 
 
 _SIGNATURE = (
-    *(READ_BYTES, READ_BYTES, I64, I64, I64, I64_TABLE, I64),
-    *(I64, I64, I64, I64, I64),
-    *(BOOL, BYTES, I32, I64, F32, F64, I64, I64),
+    READ_BYTES,
+    READ_BYTES,
+    I64,
+    I64,
+    I64,
+    I64_TABLE,
+    I64,
+    I64,
+    I64,
+    I64,
+    I64,
+    I64,
+    I64,
+    BOOL,
+    BYTES,
+    I64,
+    I64,
 )
 
 
@@ -179,32 +194,31 @@ _SIGNATURE = (
 def run(  # type: ignore[no-untyped-def]  # noqa: C901, PLR0917
     buffer,
     constants,
-    starts,
-    ends,
-    entries,  # the program of each row
-    program,
-    tables,
-    bases,  # of each column: where its values or offsets begin in the memory, in bytes
-    validities,  # ... where its validity begins, a byte a row; -1 if it has none
-    contents,  # ... where the bytes of text begin
-    counts,  # ... its rows so far
-    used,  # ... its bytes of text, or items, so far
+    row_starts,
+    row_ends,
+    row_programs,
+    program_table,
+    branch_table,
+    column_bases,  # where a column's values or offsets begin in the memory, in bytes
+    column_validities,  # ... where its validity begins, a byte a row; -1 if it has none
+    column_contents,  # ... where the bytes of text begin
+    column_counts,  # ... its rows so far
+    column_used,  # ... its bytes of text, or items, so far
+    items_left,  # for the kernel: of the lists that a row is in
     fills,
     memory,
-    memory_i32,
-    memory_i64,
-    memory_f32,
-    memory_f64,
-    faults,
-    addresses,  # where a refused row stopped
+    row_faults,
+    row_addresses,  # where a refused row stopped
 ):
-    data = pointer_to(buffer)
-    defaults = pointer_to(constants)
-    target = pointer_to(memory)
-    remaining = np.empty(DEPTH_MAX + 1, np.int64)
-    float_bits = np.empty(1, np.int32)
-    as_float = float_bits.view(np.float32)
-    for row in range(entries.shape[0]):
+    data, defaults = pointer_to(buffer), pointer_to(constants)
+    starts, ends, entries = pointer_to(row_starts), pointer_to(row_ends), pointer_to(row_programs)
+    faults, addresses = pointer_to(row_faults), pointer_to(row_addresses)
+    program, tables = pointer_to(program_table), pointer_to(branch_table)
+    bases, validities, contents = pointer_to(column_bases), pointer_to(column_validities), pointer_to(column_contents)
+    counts, used, remaining = pointer_to(column_counts), pointer_to(column_used), pointer_to(items_left)
+    target, target_i32, target_i64 = pointer_to(memory), pointer_as(memory, np.int32), pointer_as(memory, np.int64)
+    target_f32, target_f64 = pointer_as(memory, np.float32), pointer_as(memory, np.float64)
+    for row in range(row_starts.shape[0]):
         source = data
         position = starts[row]
         end = ends[row]
@@ -214,11 +228,12 @@ def run(  # type: ignore[no-untyped-def]  # noqa: C901, PLR0917
         depth = 0
         fault = np.int64(FINE)
         value = np.int64(0)
+        bounds = np.int64(0)
         while True:
-            operation = program[address, 0]
-            column = program[address, 1]
-            first = program[address, 2]
-            second = program[address, 3]
+            operation = program[4 * address]
+            column = program[4 * address + 1]
+            first = program[4 * address + 2]
+            second = program[4 * address + 3]
             address += 1
             size = np.int64(0)  # of the bytes that the operation takes
             if INT <= operation <= UNION or (operation == LIST_NEXT and remaining[depth] == 0):
@@ -236,7 +251,7 @@ def run(  # type: ignore[no-untyped-def]  # noqa: C901, PLR0917
                 if size > end - position:
                     fault = np.int64(ENDS_EARLY)
                     break
-            if INT <= operation <= DECIMAL or STRUCT <= operation <= UUID:
+            if INT <= operation <= DECIMAL or STRUCT <= operation <= FIXED_DECIMAL:
                 at = counts[column]
                 counts[column] = at + 1
                 if not fills:
@@ -253,64 +268,41 @@ def run(  # type: ignore[no-untyped-def]  # noqa: C901, PLR0917
                     elif operation == BOOLEAN:
                         if source[position] > 1:
                             fault = np.int64(BAD_BOOLEAN)
-                    elif operation in (DECIMAL, FIXED_DECIMAL):
-                        if not _fits(source, position, size, second):
-                            fault = np.int64(BAD_DECIMAL)
-                    elif operation == UUID:
-                        used[column] += UUID_CHARACTERS
+                    elif (operation == DECIMAL or operation == FIXED_DECIMAL) and not _fits(  # noqa: SIM109
+                        source, position, size, second, defaults, bounds
+                    ):
+                        fault = np.int64(BAD_DECIMAL)
                     if fault != FINE:
                         break
                 else:
                     base = bases[column]
-                    if operation in (BINARY, UUID):
+                    if operation == BINARY:
                         before = used[column]
-                        to = contents[column] + before
-                        if operation == BINARY:
-                            for index in range(size):
-                                memory[to + index] = source[position + index]
-                            before += size
-                        else:
-                            for index in range(16):
-                                if index == 4 or index == 6 or index == 8 or index == 10:
-                                    memory[to] = 45
-                                    to += 1
-                                for shift in range(4, -1, -4):
-                                    digit = (np.int64(source[position + index]) >> shift) & 15
-                                    memory[to] = 48 + digit if digit < 10 else 87 + digit
-                                    to += 1
-                            before += UUID_CHARACTERS
-                        used[column] = before
-                        memory_i32[(base >> 2) + at + 1] = before
+                        copy_bytes(target, contents[column] + before, source, position, size)
+                        used[column] = before + size
+                        target_i32[(base >> 2) + at + 1] = before + size
                     elif operation == LONG:
                         value *= first
                         if second != 1:
                             value //= second
-                        memory_i64[(base >> 3) + at] = value
+                        target_i64[(base >> 3) + at] = value
                     elif operation == INT:
-                        memory_i32[(base >> 2) + at] = value
-                    elif operation == DOUBLE:
-                        memory_i64[(base >> 3) + at] = _little_endian(source, position, 8)
+                        target_i32[(base >> 2) + at] = value
+                    elif FIXED <= operation <= BOOLEAN:
+                        copy_bytes(target, base + at * size, source, position, size)
                     elif operation == ENUM:
-                        memory_i32[(base >> 2) + at] = tables[first + value]
-                    elif operation == BOOLEAN:
-                        memory[base + at] = source[position]
-                    elif operation in (DECIMAL, FIXED_DECIMAL):
+                        target_i32[(base >> 2) + at] = tables[first + value]
+                    elif operation == DECIMAL or operation == FIXED_DECIMAL:  # noqa: SIM109  # a tuple compiles slowly
                         _reverse(source, position, size, target, base + at * second, second)
-                    elif operation in (FLOAT, FLOAT_TO_DOUBLE):
-                        float_bits[0] = _little_endian(source, position, 4)
-                        if operation == FLOAT:
-                            memory_i32[(base >> 2) + at] = float_bits[0]
-                        else:
-                            memory_f64[(base >> 3) + at] = as_float[0]
-                    elif operation == FIXED:
-                        for index in range(size):
-                            memory[base + at * size + index] = source[position + index]
+                    elif operation == FLOAT_TO_DOUBLE:
+                        copy_bytes(target, base + at * 8, source, position, 4)
+                        target_f64[(base >> 3) + at] = target_f32[(base >> 2) + at * 2]
                     elif operation == INT_TO_DOUBLE:
-                        memory_f64[(base >> 3) + at] = value
+                        target_f64[(base >> 3) + at] = value
                     elif operation == INT_TO_FLOAT:
-                        memory_f32[(base >> 2) + at] = value
+                        target_f32[(base >> 2) + at] = value
                     if validities[column] >= 0:
-                        memory[validities[column] + at] = 1
+                        target[validities[column] + at] = 1
             elif operation == UNION:
                 if value < 0 or value >= second:
                     fault = np.int64(BAD_BRANCH)
@@ -321,11 +313,11 @@ def run(  # type: ignore[no-untyped-def]  # noqa: C901, PLR0917
                     break
             elif operation == JUMP:
                 address = first
-            elif operation in (NULL, NULL_BINARY):
+            elif NULL <= operation <= NULL_BINARY:
                 at = counts[column]
                 counts[column] = at + 1
                 if fills and operation == NULL_BINARY:
-                    memory_i32[(bases[column] >> 2) + at + 1] = used[column]
+                    target_i32[(bases[column] >> 2) + at + 1] = used[column]
             elif operation == LIST_BEGIN:
                 depth += 1
                 remaining[depth] = 0
@@ -339,9 +331,9 @@ def run(  # type: ignore[no-untyped-def]  # noqa: C901, PLR0917
                         at = counts[column]
                         counts[column] = at + 1
                         if fills:
-                            memory_i32[(bases[column] >> 2) + at + 1] = used[column]
+                            target_i32[(bases[column] >> 2) + at + 1] = used[column]
                             if validities[column] >= 0:
-                                memory[validities[column] + at] = 1
+                                target[validities[column] + at] = 1
                 else:
                     if value < 0:  # a block with its size
                         value = -value
@@ -367,6 +359,8 @@ def run(  # type: ignore[no-untyped-def]  # noqa: C901, PLR0917
                 if after >= 0 and (value < 0 or value >= first):
                     fault = np.int64(BAD_TIME)
                     break
+            elif operation == DECIMAL_BOUNDS:
+                bounds = first
             elif operation == END:
                 if position != end:
                     fault = np.int64(LEFT_OVER)

@@ -57,9 +57,9 @@ _NUMBERS = {
     ("long", "float"): ops.INT_TO_FLOAT,
     ("int", "double"): ops.INT_TO_DOUBLE,
     ("long", "double"): ops.INT_TO_DOUBLE,
-    ("float", "float"): ops.FLOAT,
+    ("float", "float"): ops.FIXED,
     ("float", "double"): ops.FLOAT_TO_DOUBLE,
-    ("double", "double"): ops.DOUBLE,
+    ("double", "double"): ops.FIXED,
     ("boolean", "boolean"): ops.BOOLEAN,
 }
 _SIZES = {"float": 4, "double": 8, "boolean": 1}
@@ -390,11 +390,14 @@ class Compiler:
         elif pa.types.is_decimal(column.type) and kind in ("bytes", "fixed"):
             if written.get("logicalType") == "decimal" and written.get("scale", 0) != wanted.get("scale", 0):
                 raise Unreadable(f"{path}: the scale {written.get('scale', 0)} is not {wanted.get('scale', 0)}")
+            largest = 10 ** wanted["precision"] - 1
+            self._emit(ops.DECIMAL_BOUNDS, number, len(self.constants), path=path)
+            for bound in (largest, -largest):
+                self.constants += bound.to_bytes(column.width, "big", signed=True)
             operation = ops.FIXED_DECIMAL if kind == "fixed" else ops.DECIMAL
             self._emit(operation, number, written.get("size", 0), column.width, path)
         elif kind == "fixed" and column.kind == "fixed" and written["size"] == wanted["size"]:
-            operation = ops.UUID if column.offsets else ops.FIXED
-            self._emit(operation, number, written["size"], path=path)
+            self._emit(ops.FIXED, number, written["size"], path=path)
         elif kind in ("string", "bytes") and column.kind in ("string", "bytes"):
             self._emit(ops.BINARY, number, int(column.kind == "string"), path=path)
         else:
@@ -474,7 +477,7 @@ def _layout(found: Any, kind: str) -> tuple[Any, int, bool]:
         raise Unreadable(f"decimals of {precision} digits have no column; at most {2 * _DECIMAL128_DIGITS}")
     if kind == "fixed":
         if logical == "uuid" and found["size"] == 16:
-            return pa.string(), 0, True
+            return pa.string(), 16, False
         return pa.binary(found["size"]), found["size"], False
     if kind == "enum":
         return pa.string(), 4, False

@@ -92,9 +92,12 @@ def topic_writes(pipeline: Pipeline, query: QueryPlan) -> tuple[TopicWrite, ...]
 
 
 def uses_headers(pipeline: Pipeline, analysis: Analysis, query: QueryPlan) -> bool:
-    """Whether the headers of its records are needed: they are named, or dead letters contain the whole record. A Python
-    function may use any column."""
+    """Whether the headers of its records are needed: they are named, or may carry the GUIDs of schemas, or dead letters
+    contain the whole record. A Python function may use any column."""
     is_source = query.head in pipeline.sources
+    sources = [pipeline.sources[name] for name in (query.head, *query.upstream) if name in pipeline.sources]
+    if any(isinstance(each, TopicSource) and each.value.registry for each in sources):
+        return True
     if is_source and (query.dead_letters or any(isinstance(pipeline.sinks[name], FormatSink) for name in query.sinks)):
         return True  # a server may refuse rows, which become dead letters
     names = (query.head, *query.upstream, *query.body)

@@ -60,7 +60,9 @@ def decoded(raw: DataFrame, source: TopicSource, directory: str) -> DataFrame:
         columns = schemas.json_columns(coding, directory)
         text = f.col("value").cast("string")
         if coding.registry:
-            raw = raw.withColumn(_FRAMED, registered.decoder(source, directory)(f.col("value")))
+            raw = raw.withColumn(
+                _FRAMED, registered.decoder(source, directory)(f.col("value"), registered.schema_header())
+            )
             text = f.col(f"{_FRAMED}.value")
             metadata.append(f.col(_FRAMED))
         parsed = raw.select(_json(coding, directory, text), *metadata, text.alias("__text"))
@@ -72,7 +74,7 @@ def decoded(raw: DataFrame, source: TopicSource, directory: str) -> DataFrame:
         told = f.col(f"{_VALUE}.error")
         if coding.registry:
             decode = registered.decoder(source, directory)
-            parsed = raw.select(decode(f.col("value")).alias(_VALUE), *metadata)
+            parsed = raw.select(decode(f.col("value"), registered.schema_header()).alias(_VALUE), *metadata)
             error = f.when(told.isNotNull(), _registry_error(_VALUE))
         else:
             parsed = raw.select(_by_codec(coding, directory), *metadata)
@@ -219,4 +221,4 @@ def _by_codec(coding: Decoding, directory: str) -> Column:
     codec = codecs.codec(coding, directory)
     # Without annotations: Spark would take them for those of a pandas UDF.
     decode = f.udf(lambda data: codec.decode(data), returnType=f"struct<value:{codec.spark_type()},error:string>")
-    return decode(f.col("value")).alias(_VALUE)
+    return decode(f.col("value"), registered.schema_header()).alias(_VALUE)

@@ -1,4 +1,6 @@
-"""Reads values that start with schema ids of a registry, in Python tasks: batches in Arrow, not row by row.
+"""Reads values with schema ids of a registry, in Python tasks: batches in Arrow, not row by row.
+
+A value starts with the id of its schema, or a header of its record carries the schema's GUID (`schema_header`).
 
 Avro is decoded to columns by `penstock.arrow`. JSON is only freed of its id, which must be known: Spark reads the text.
 Protobuf is decoded message by message. A reader is pickled into tasks as the registry's address and the reader's
@@ -7,6 +9,7 @@ schema, and secrets among the options as references; each process asks the regis
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -15,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.pipelines.check import codecs
 from penstock.pipelines.spec import registries, schemas
 from penstock.pipelines.spec.model import TopicSource
-from penstock.serializers.registered import PREFIX, Framing
+from penstock.serializers.registered import HEADERS, PREFIX, Framing
 from penstock.serializers.registry_http import RegistryError
 
 if TYPE_CHECKING:
@@ -25,6 +28,9 @@ NO_ID: Final = "no schema id"
 UNKNOWN_ID: Final = "unknown schema id"
 KINDS: Final = (NO_ID, UNKNOWN_ID)
 _NOT_FOUND: Final = 404
+_GUID: Final = 17  # a one, and the GUID
+Decoder = Callable[["Column", "Column"], "Column"]
+"""Of a value and of `schema_header`."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +41,15 @@ class Reader:
     fails_for_more: bool = False
 
 
-def decoder(source: TopicSource, directory: str) -> Callable[[Column], Column]:
+def schema_header() -> Column:
+    """What the record's last header about its value's schema carries, or NULL."""
+    from pyspark.sql import functions as f
+
+    named = f.filter("headers", lambda each: (each["key"] == HEADERS[False]) & each["value"].isNotNull())
+    return f.try_element_at(named, f.lit(-1))["value"]
+
+
+def decoder(source: TopicSource, directory: str) -> Decoder:
     """From values to structs: `value`, and if it cannot be read its `error` and the `kind` of that."""
     coding = source.value
     address = registries.address_of(coding)
@@ -49,29 +63,29 @@ def decoder(source: TopicSource, directory: str) -> Callable[[Column], Column]:
     return _protobuf_function(Reader(address), codecs.codec(coding, directory))
 
 
-def _arrow_function(reader: Reader, read: Callable[[Reader, Any], Any], kind: str) -> Callable[[Column], Column]:
+def _arrow_function(reader: Reader, read: Callable[[Reader, Any, Any], Any], kind: str) -> Decoder:
     import pyarrow as pa
     from pyspark.sql import functions as f
 
-    def decode(values: Any) -> Any:
-        return read(reader, values)
+    def decode(values: Any, carried: Any) -> Any:
+        return read(reader, values, carried)
 
     # Spark tells by annotations, as objects, what a function takes.
-    decode.__annotations__ = {"values": pa.Array, "return": pa.Array}
+    decode.__annotations__ = {"values": pa.Array, "carried": pa.Array, "return": pa.Array}
     kinds = f"struct<value:{kind},error:string,kind:string>"
-    made: Callable[[Column], Column] = f.arrow_udf(decode, returnType=kinds)  # type: ignore[attr-defined]  # no stub
+    made: Decoder = f.arrow_udf(decode, returnType=kinds)  # type: ignore[attr-defined]  # no stub
     return made
 
 
-def _protobuf_function(reader: Reader, codec: codecs.Codec) -> Callable[[Column], Column]:
+def _protobuf_function(reader: Reader, codec: codecs.Codec) -> Decoder:
     from pyspark.sql import functions as f
 
     # Without annotations: Spark would take them for those of a pandas UDF.
-    def decode(data):  # type: ignore[no-untyped-def]
+    def decode(data, carried):  # type: ignore[no-untyped-def]
         if data is None:
             return None, None, None
         try:
-            body = _framing(reader.address).frame(bytes(data), _context()).body
+            body = _framing(reader.address).frame(bytes(data), _context(carried)).body
         except RegistryError as error:
             if error.status != _NOT_FOUND:
                 raise
@@ -81,16 +95,14 @@ def _protobuf_function(reader: Reader, codec: codecs.Codec) -> Callable[[Column]
         row, problem = codec.decode(body)
         return row, problem, None if problem is None else "not Protobuf of the schema"
 
-    made: Callable[[Column], Column] = f.udf(
-        decode, returnType=f"struct<value:{codec.spark_type()},error:string,kind:string>"
-    )
+    made: Decoder = f.udf(decode, returnType=f"struct<value:{codec.spark_type()},error:string,kind:string>")
     return made
 
 
-def _context() -> Any:
+def _context(carried: Any) -> Any:
     from penstock.serializers.base import Context
 
-    return Context("", False)
+    return Context("", False, [] if carried is None else [(HEADERS[False], bytes(carried))])
 
 
 @cache
@@ -98,9 +110,9 @@ def _framing(address: registries.Address) -> Framing:
     return Framing("PROTOBUF", {"registry": registries.client_at(address)})
 
 
-def read_avro(reader: Reader, values: Any) -> Any:
+def read_avro(reader: Reader, values: Any, carried: Any) -> Any:
     buffer, column = _spans(values)
-    array, reasons = _avro(reader).read(buffer, column)
+    array, reasons = _avro(reader).read(buffer, column, _rows_by_guid(carried))
     if reader.fails_for_more:
         from penstock.arrow.registry import MORE_FIELDS
 
@@ -110,7 +122,7 @@ def read_avro(reader: Reader, values: Any) -> Any:
     return _result(array.cast(_for_spark(array.type)), reasons)
 
 
-def read_json(reader: Reader, values: Any) -> Any:
+def read_json(reader: Reader, values: Any, carried: Any) -> Any:
     import numpy as np
     import pyarrow as pa
 
@@ -120,18 +132,23 @@ def read_json(reader: Reader, values: Any) -> Any:
 
     buffer, column = _spans(values)
     starts, lengths = column.starts.astype(np.int64), column.lengths.astype(np.int64)
-    framed = framed_rows(buffer, starts, lengths, np.flatnonzero(lengths >= 0))
+    guids = _rows_by_guid(carried)
+    by_prefix = lengths >= 0
+    for rows in guids.values():
+        by_prefix[rows] = False
+    framed = framed_rows(buffer, starts, lengths, np.flatnonzero(by_prefix))
     reasons = dict.fromkeys(framed.others.tolist(), Reason(NO_ID, "no schema id: a value starts with a zero byte"))
-    for schema_id in distinct(framed.ids):
-        problem = _problem_of_id(reader.address, schema_id)
+    by_schema: dict[int | str, Any] = {each: framed.rows[framed.ids == each] for each in distinct(framed.ids)}
+    for key, rows in (by_schema | guids).items():
+        problem = _problem_of(reader.address, key)
         if problem:
-            rows = framed.rows[framed.ids == schema_id]
-            reasons.update(dict.fromkeys(rows.tolist(), Reason(UNKNOWN_ID, problem)))
-    cut = np.full(len(lengths), -1, np.int64)
-    cut[framed.rows] = lengths[framed.rows] - PREFIX.size
+            reasons.update(dict.fromkeys(rows[lengths[rows] >= 0].tolist(), Reason(UNKNOWN_ID, problem)))
+    prefixes = np.zeros(len(lengths), np.int64)
+    prefixes[by_prefix] = PREFIX.size
+    cut = lengths - prefixes
     cut[list(reasons)] = -1
     size = int(np.maximum(cut, 0).sum())
-    bodies = SpanColumn((starts + PREFIX.size).astype(np.int32), cut.astype(np.int32), size)
+    bodies = SpanColumn((starts + prefixes).astype(np.int32), cut.astype(np.int32), size)
     array = gathered(buffer, bodies, pa.binary())
     try:
         text = array.cast(pa.string())
@@ -140,16 +157,32 @@ def read_json(reader: Reader, values: Any) -> Any:
     return _result(text, reasons)
 
 
-def _problem_of_id(address: registries.Address, schema_id: int) -> str:
-    """Why values with this id are not JSON of a registered schema; empty if they are."""
+def _rows_by_guid(carried: Any) -> dict[str, Any]:
+    """The rows whose schema is named by a header, by GUID."""
+    import numpy as np
+
+    if carried.null_count == len(carried):
+        return {}
+    encoded = carried.dictionary_encode()
+    which = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    found: dict[str, list[Any]] = {}
+    for index, each in enumerate(encoded.dictionary.to_pylist()):
+        if len(each) >= _GUID and each[0] == 1:
+            found.setdefault(str(uuid.UUID(bytes=each[1:_GUID])), []).append(np.flatnonzero(which == index))
+    return {guid: np.concatenate(rows) for guid, rows in found.items()}
+
+
+def _problem_of(address: registries.Address, key: int | str) -> str:
+    """Why values with this id or GUID are not JSON of a registered schema; empty if they are."""
     client = registries.client_at(address)
     try:
-        found = client.by_id(schema_id).schema.type
+        found = (client.by_id(key) if isinstance(key, int) else client.by_guid(key)).schema.type
     except RegistryError as error:
         if error.status != _NOT_FOUND:
             raise
         return str(error)
-    return "" if found == "JSON" else f"{client.name_of(schema_id)} is {found}, not JSON"
+    named = client.name_of(key) if isinstance(key, int) else f"schema GUID {key}"
+    return "" if found == "JSON" else f"{named} is {found}, not JSON"
 
 
 @cache

@@ -12,6 +12,7 @@ from penstock.simulator.stories import (
     coordinator_story,
     metadata_story,
     node_story,
+    registry_story,
     replication_story,
     secured_story,
     share_story,
@@ -39,6 +40,13 @@ STORIES = {
         ),
         Story(
             "shares", "a share group's partition and its coordinator, pure", share_story.EVENTS, share_story.play, {}
+        ),
+        Story(
+            "registry",
+            "nodes of the schema registry and their topic, pure",
+            registry_story.EVENTS,
+            registry_story.play,
+            {},
         ),
         Story(
             "node", "one node and its disk, real broker code", node_story.EVENTS, node_story.play, node_story.CRITICAL
