@@ -52,6 +52,7 @@ ONCE_FAILED = [
         "cluster",
         265,
     ),  # an old high watermark called records committed that had replaced others after an unclean election
+    ("cluster", 400),  # a leader that resigned at a clean stop forgot what was committed
     ("cluster", 74),  # a log that started over within a batch acknowledged a start that a power loss took back
     ("metadata", 254),  # an empty log took epochs that a power loss had kept for its own; as 249 and 435
     (

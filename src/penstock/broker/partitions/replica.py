@@ -204,6 +204,7 @@ class Replica:
         leader, self.leader = self.leader, None
         self._note_plainness()
         if leader is not None:
+            self.follower.high_watermark = leader.high_watermark
             self._led_messages += self.log.log_end_offset - self._led_from
             for waiter in leader.take_all():
                 waiter(code)

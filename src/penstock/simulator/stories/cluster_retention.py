@@ -1,7 +1,8 @@
 """Checks that deleted records, by DeleteRecords or by retention, do not come back.
 
-- `DeletedStays`: a replica that had deleted records when that was acknowledged never has them again, whatever happens
-  to its broker, unless it loses its disk: so they do not come back with the next leader.
+- `DeletedStays`: a replica that had deleted records when that was acknowledged, and was in sync or had stored the new
+  beginning, never has them again, whatever happens to its broker, unless it loses its disk: so they do not come back
+  with the next leader. (A replica that is just catching up learns the beginning from the leader again.)
 - `LogStartStays`: the beginning of a replica's log does not go back while its broker runs.
 - `OnlyCommittedGoes`: nothing at or above the high watermark is deleted.
 - `RetentionKeeps`: nothing is deleted that no request names and that is within the retention limit.
@@ -43,10 +44,18 @@ class Deletions(Law):
     def acknowledged(self, promises: Promises, low_watermark: int) -> None:
         """By the replicas that have deleted already. Others were down, and nothing waits for them."""
         self._events["deletions"] += 1
-        for machine in self._world.brokers:
-            replica = machine.replicas.get(self._topic, promises.index)
-            if replica is not None and replica.log.log_start_offset >= low_watermark:
-                key = (machine.name, promises.index)
+        replicas = {machine.name: machine.replicas.get(self._topic, promises.index) for machine in self._world.brokers}
+        in_sync = {
+            f"broker-{broker_id}"
+            for replica in replicas.values()
+            if replica is not None and replica.leader is not None
+            for broker_id in replica.leader.isr
+        }
+        for name, replica in replicas.items():
+            if replica is None or replica.log.log_start_offset < low_watermark:
+                continue
+            if name in in_sync or replica.log.durable_log_start >= low_watermark:
+                key = (name, promises.index)
                 self._deleted[key] = max(low_watermark, self._deleted.get(key, 0))
 
     def forget(self, machine: Machine) -> None:
