@@ -15,6 +15,7 @@ from penstock.simulator.stories import (
     replication_story,
     secured_story,
     share_story,
+    streams_story,
     suspend_story,
 )
 from penstock.simulator.story import Story
@@ -40,6 +41,7 @@ STORIES = {
         Story(
             "shares", "a share group's partition and its coordinator, pure", share_story.EVENTS, share_story.play, {}
         ),
+        Story("streams", "a streams group and its members, pure", streams_story.EVENTS, streams_story.play, {}),
         Story(
             "node", "one node and its disk, real broker code", node_story.EVENTS, node_story.play, node_story.CRITICAL
         ),
