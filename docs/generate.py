@@ -126,19 +126,6 @@ def _row(setting: Setting) -> str:
     return f"| `{setting.name}` | {setting.type.name.lower()} | {default} | {documentation} |"
 
 
-# What Apache Kafka 4.4 serves on its brokers beside the APIs that `penstock.protocol` has messages for.
-WITHOUT_MESSAGES = (
-    (
-        "descriptions of topologies (KIP-1331), which only a plug-in in Java stores",
-        "StreamsGroupTopologyDescriptionUpdate",
-    ),
-)
-MISSING = {
-    "authentication": ("Sasl", "Scram"),
-    "share groups (KIP-932)": ("Share",),
-}
-
-
 def apis_page() -> str:
     served = {int(key_of(module)): module.VERSIONS for module in BROKER_APIS}
     lines = [
@@ -161,20 +148,12 @@ def apis_page() -> str:
         "`transaction.two.phase.commit.enable` is set. Apache Kafka 4.4 calls that version unstable.",
         "",
         "DescribeAcls, CreateAcls and DeleteAcls answer SECURITY_DISABLED without an authorizer, as in Kafka.",
-        "",
-        "## Not served",
-        "",
-        "| what for | APIs |",
-        "|---|---|",
+        "StreamsGroupTopologyDescriptionUpdate answers UNSUPPORTED_VERSION, as Kafka does without a plug-in that",
+        "stores descriptions of topologies (KIP-1331).",
     ]
     missing = [spec.name for key, spec in sorted(API.items()) if key not in served and "broker" in spec.listeners]
-    for purpose, parts in MISSING.items():
-        names = [name for name in missing if any(part in name for part in parts)]
-        missing = [name for name in missing if name not in names]
-        lines += [f"| {purpose} | {', '.join(names)} |"] if names else []
-    lines += [f"| anything else | {', '.join(missing)} |"] if missing else []
-    lines += [f"| {purpose} | {names} |" for purpose, names in WITHOUT_MESSAGES]
-    lines += ["", "[Limits](limits.md) says what follows from that."]
+    assert not missing, f"not served: {missing}"
+    lines += ["", "[Limits](limits.md) says what else differs."]
     return "\n".join(lines) + "\n"
 
 

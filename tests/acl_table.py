@@ -80,6 +80,7 @@ from penstock.protocol.messages import (
     share_group_heartbeat,
     streams_group_describe,
     streams_group_heartbeat,
+    streams_group_topology_description_update,
     streams_structs,
     sync_group,
     txn_offset_commit,
@@ -344,6 +345,12 @@ BROKER_ROWS = [
         ),
         (READ, group_resource("application"), G),
         (DESCRIBE, TOPIC, T),
+    ),
+    row(
+        streams_group_topology_description_update.StreamsGroupTopologyDescriptionUpdateRequest(
+            group_id="application", member_id="m"
+        ),
+        (READ, group_resource("application"), G),
     ),
     row(
         streams_group_describe.StreamsGroupDescribeRequest(group_ids=["application"]),

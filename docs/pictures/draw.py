@@ -358,6 +358,39 @@ def migration() -> Canvas:
     return canvas
 
 
+def share_states() -> Canvas:
+    canvas = Canvas(760, 400, "The states of a record in a share group, and what leads from one to another")
+    canvas.box(30, 70, 150, 62, "available", "waits for a worker", look="plain")
+    canvas.box(310, 70, 160, 62, "acquired", "locked for one worker", look="gold")
+    canvas.box(590, 70, 150, 62, "acknowledged", "done", look="teal")
+    canvas.box(310, 270, 160, 62, "archiving", "copied to dead letters", look="rose")
+    canvas.box(590, 270, 150, 62, "archived", "given up", look="rose")
+    canvas.arrow((180, 88), (310, 88))
+    canvas.text(245, 78, "acquire", "small")
+    canvas.text(245, 60, "delivery count + 1", "small faint")
+    canvas.arrow((310, 116), (180, 116))
+    canvas.text(245, 136, "release", "small")
+    canvas.text(245, 154, "the lock ends", "small")
+    canvas.text(245, 172, "the worker goes", "small")
+    canvas.arrow((470, 101), (590, 101))
+    canvas.text(530, 91, "accept", "small")
+    canvas.arrow((340, 70), (340, 40), (440, 40), (440, 70))
+    canvas.text(390, 32, "renew: a new lock", "small")
+    canvas.arrow((470, 120), (520, 120), (520, 200), (665, 200), (665, 270))
+    canvas.text(532, 166, "reject; or released,", "small", "start")
+    canvas.text(532, 184, "and it was the last attempt", "small", "start")
+    canvas.arrow((390, 132), (390, 270), dashed=True)
+    canvas.text(380, 208, "the same, if the group", "small", "end")
+    canvas.text(380, 226, "has a dead letter queue", "small", "end")
+    canvas.arrow((470, 301), (590, 301), dashed=True)
+    canvas.text(530, 291, "written", "small")
+    canvas.text(
+        380, 366, "Acquired is never persisted: after a change of leader the record is available again.", "small"
+    )
+    canvas.text(380, 386, "Acknowledged and archived are final; the start offset moves past them.", "small faint")
+    return canvas
+
+
 PICTURES: dict[str, Callable[[], Canvas]] = {
     "topic.svg": topic,
     "segments.svg": segments,
@@ -368,6 +401,7 @@ PICTURES: dict[str, Callable[[], Canvas]] = {
     "pipeline.svg": pipeline,
     "exactly-once.svg": exactly_once,
     "migration.svg": migration,
+    "share-states.svg": share_states,
 }
 
 

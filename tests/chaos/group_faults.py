@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,18 +11,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from chaos.faults import PROPERTIES as CLUSTER_PROPERTIES
 from chaos.group_ledger import Ledger
+from chaos.member_scene import INTERNAL_PARTITIONS, METADATA_MS, MemberScene
 from chaos.outages import killed, paused, stopped
 from chaos.programs import KILLED, Program
-from chaos.workload import Writer
-from penstock.broker.coordinators.hashing import partition_for
-from penstock.model.topics import CONSUMER_OFFSETS
-from penstock.testing.clusters import RunningCluster
-from penstock.testing.nodes import RunningNode
 from waiting import wait_until
 
-INTERNAL_PARTITIONS = 4
 SESSION_MS = 4000
-TIMING = {"session_ms": SESSION_MS, "heartbeat_ms": 300, "request_ms": 6000, "metadata_ms": 1000}
+TIMING = {"session_ms": SESSION_MS, "heartbeat_ms": 300, "request_ms": 6000, "metadata_ms": METADATA_MS}
 PROGRESS_S = 120.0
 MOVED = (
     KafkaError.NOT_COORDINATOR,
@@ -50,15 +44,9 @@ PROPERTIES = {
 
 
 @dataclass
-class GroupScene:
-    cluster: RunningCluster
-    writer: Writer
-    topic: str
-    group: str
+class GroupScene(MemberScene):
     kinds: list[str]
-    rng: random.Random
     ledger: Ledger = field(default_factory=Ledger)
-    members: list[Program] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._next_kind = itertools.cycle(self.kinds)
@@ -84,31 +72,10 @@ class GroupScene:
             assert status in (0, KILLED), f"a member ended with {status}"
             self.ledger.counts["hung"] += status == KILLED
 
-    def coordinator(self) -> RunningNode:
-        return self.cluster.leader_of(CONSUMER_OFFSETS, partition_for(self.group, INTERNAL_PARTITIONS))
-
-    def leader(self) -> RunningNode:
-        return self.cluster.leader_of(self.topic, self.rng.randrange(self.writer.partitions))
-
     def working_member(self) -> Program:
         """One that has partitions, after waiting for it."""
         self.cluster.wait_until(lambda: any(self.ledger.owned.get(each) for each in self.members), "a working member")
         return self.rng.choice([each for each in self.members if self.ledger.owned.get(each)])
-
-    def ends(self) -> dict[int, int]:
-        """How far each partition goes, by what was acknowledged to the writer."""
-        ends: dict[int, int] = {}
-        for partition, offset in reversed(list(self.writer.acknowledged.values())):
-            if offset is not None:
-                ends.setdefault(partition, offset + 1)
-            if len(ends) == self.writer.partitions:
-                break
-        return ends
-
-    def progress(self) -> None:
-        """What is sent from now on is read and committed, of all partitions."""
-        self.writer.wait_for_all_after(self.writer.sent)
-        self.catch_up()
 
     def catch_up(self) -> None:
         """Everything that was acknowledged to the writer is read and committed."""
@@ -119,10 +86,6 @@ class GroupScene:
             PROGRESS_S,
             between=self.check_members,
         )
-
-    def check_members(self) -> None:
-        crashed = [each.process.returncode for each in self.members if not each.is_running]
-        assert not crashed, f"members ended with {crashed}"
 
     def check_commits(self) -> None:
         """What was acknowledged is there."""
@@ -136,15 +99,8 @@ class GroupScene:
         assert not lost, lost
         self.ledger.check()
 
-    def whole(self) -> None:
-        """And known to be: aiokafka asks only brokers that it has last heard of, and nobody if these are away."""
-        for topic in (self.topic, CONSUMER_OFFSETS):
-            self.cluster.wait_for_isr(topic)
-        time.sleep(2 * TIMING["metadata_ms"] / 1000)
-
     def end(self) -> None:
-        for member in self.members:
-            member.kill()
+        super().end()
         self._asking.close()
 
 
@@ -160,7 +116,7 @@ def committed(consumer: Consumer, asked: list[TopicPartition], timeout: float = 
             time.sleep(0.1)
 
 
-def kill_member(scene: GroupScene) -> None:
+def kill_member(scene: MemberScene) -> None:
     member = scene.working_member()
     member.kill()
     scene.members.remove(member)
@@ -168,7 +124,7 @@ def kill_member(scene: GroupScene) -> None:
     scene.progress()
 
 
-def kill_half(scene: GroupScene) -> None:
+def kill_half(scene: MemberScene) -> None:
     killed = scene.members[: (len(scene.members) + 1) // 2]
     for member in killed:
         member.kill()
@@ -177,7 +133,7 @@ def kill_half(scene: GroupScene) -> None:
     scene.progress()
 
 
-def pause_member(scene: GroupScene) -> None:
+def pause_member(scene: MemberScene) -> None:
     """Silent for so long that others read in its place; then it wakes up, thinking that it owns what it did."""
     if len(scene.members) < 2:
         scene.join()
@@ -187,22 +143,22 @@ def pause_member(scene: GroupScene) -> None:
     scene.progress()
 
 
-def kill_coordinator(scene: GroupScene) -> None:
+def kill_coordinator(scene: MemberScene) -> None:
     with killed(scene.coordinator()):
         scene.progress()
 
 
-def stop_coordinator(scene: GroupScene) -> None:
+def stop_coordinator(scene: MemberScene) -> None:
     with stopped(scene.coordinator()):
         scene.progress()
 
 
-def pause_coordinator(scene: GroupScene) -> None:
+def pause_coordinator(scene: MemberScene) -> None:
     with paused(scene.coordinator()):
         scene.progress()
 
 
-def wake_replaced_coordinator(scene: GroupScene) -> None:
+def wake_replaced_coordinator(scene: MemberScene) -> None:
     """Silent until another coordinates; then it wakes up, thinking that it still does."""
     coordinator = scene.coordinator()
     with paused(coordinator):
@@ -210,7 +166,7 @@ def wake_replaced_coordinator(scene: GroupScene) -> None:
     scene.progress()
 
 
-def kill_coordinator_and_member(scene: GroupScene) -> None:
+def kill_coordinator_and_member(scene: MemberScene) -> None:
     """Its death is to be noticed by a coordinator that has never heard of it, but in the log."""
     coordinator, member = scene.coordinator(), scene.working_member()
     with killed(coordinator):
@@ -220,17 +176,17 @@ def kill_coordinator_and_member(scene: GroupScene) -> None:
         scene.progress()
 
 
-def kill_leader(scene: GroupScene) -> None:
+def kill_leader(scene: MemberScene) -> None:
     with killed(scene.leader()):
         scene.progress()
 
 
-def kill_controller(scene: GroupScene) -> None:
+def kill_controller(scene: MemberScene) -> None:
     with killed(scene.cluster.active_controller()):
         scene.progress()
 
 
-def restart_all_brokers(scene: GroupScene) -> None:
+def restart_all_brokers(scene: MemberScene) -> None:
     for broker in scene.cluster.brokers:
         assert broker.stop() == 0
         broker.start()
@@ -238,7 +194,7 @@ def restart_all_brokers(scene: GroupScene) -> None:
     scene.progress()
 
 
-def kill_all_brokers(scene: GroupScene) -> None:
+def kill_all_brokers(scene: MemberScene) -> None:
     for broker in scene.cluster.brokers:
         broker.kill()
     for broker in scene.cluster.brokers:
@@ -248,7 +204,7 @@ def kill_all_brokers(scene: GroupScene) -> None:
     scene.progress()
 
 
-FAULTS: dict[str, Callable[[GroupScene], None]] = {
+FAULTS: dict[str, Callable[[MemberScene], None]] = {
     fault.__name__: fault
     for fault in (
         kill_member,

@@ -31,7 +31,7 @@ class Program:
             [sys.executable, "-m", module, json.dumps(settings)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": _PATHS},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([_PATHS, *_given_paths()])},
             process_group=0,  # what it has started is killed and paused with it
         )
         self.is_paused = False
@@ -90,6 +90,10 @@ class Program:
         assert self.process.stdin is not None
         self.process.stdin.close()
         return status
+
+
+def _given_paths() -> list[str]:
+    return [path for path in (os.environ.get("PYTHONPATH"),) if path]
 
 
 class Reports:

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from chaos.group_faults import FAULTS, INTERNAL_PARTITIONS, PROPERTIES, GroupScene
+from chaos.group_faults import FAULTS, PROPERTIES, GroupScene
 from chaos.group_ledger import commits_in_log
+from chaos.member_scene import INTERNAL_PARTITIONS
 from chaos.workload import Writer
 from penstock.testing.clusters import RunningCluster, start_cluster
 
@@ -52,7 +53,7 @@ def campaign(cluster: RunningCluster, kinds: list[str], sizes: list[int], faults
         records_a_second=500,
     )
     writer.start()
-    scene = GroupScene(cluster, writer, TOPIC, "readers", kinds, random.Random(seed))
+    scene = GroupScene(cluster, writer, TOPIC, "readers", random.Random(seed), kinds)
     try:
         scene.resize(sizes[0])
         scene.progress()

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from chaos.group_faults import INTERNAL_PARTITIONS, PROPERTIES
+from chaos.group_faults import PROPERTIES
+from chaos.member_scene import INTERNAL_PARTITIONS
 from chaos.transaction_faults import FAULTS, PROTOCOLS, Output, TransactionScene, is_all_decided
 from chaos.workload import Writer
 from penstock.model.topics import CONSUMER_OFFSETS

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from chaos.group_faults import ASKING, INTERNAL_PARTITIONS, PROGRESS_S, SESSION_MS, committed
+from chaos.group_faults import ASKING, PROGRESS_S, SESSION_MS, committed
+from chaos.member_scene import INTERNAL_PARTITIONS
 from chaos.outages import killed, paused, stopped
 from chaos.programs import KILLED, Event, Program
 from chaos.workload import Writer

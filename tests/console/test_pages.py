@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import pytest
 
+from penstock import ShareConsumer
 from penstock.client.wire.admin import Admin
 from penstock.model.ids import TopicPartition
 from penstock.testing.nodes import RunningNode
@@ -266,6 +268,40 @@ def test_offsets_of_a_group_are_reset_after_a_preview(
     page.wait_for_url("**/groups")
     with Admin(broker.bootstrap) as admin:
         assert admin.groups.find(group) is None
+
+
+def test_a_share_group(page: Page, broker: RunningNode, orders: str, unique_topic: Callable[[str], str]) -> None:
+    group = unique_topic("share")
+    with Admin(broker.bootstrap) as admin:
+        admin.share_groups.reset(group, "earliest", topics=[orders])
+        with (
+            ShareConsumer(broker.bootstrap, orders, group=group, explicit=True, max_records=5) as consumer,
+            ShareConsumer(broker.bootstrap, orders, group=group),
+        ):
+            for record in islice(consumer, 5):
+                consumer.accept(record)
+            consumer.flush()
+            page.goto("/groups")
+            row = page.locator(f"tr:has(a.name:text-is('{group}'))")
+            row.wait_for()
+            assert "share (KIP-932)" in row.inner_text()
+            page.click(f"a.name:text-is('{group}')")
+            page.wait_for_selector(f"dd:has-text('{ORDERS - 5:,}')")
+            page.wait_for_selector("table:has-text('Client') tbody tr:nth-child(2)")
+            assert page.locator("th:has-text('Start')").count() == 1
+            assert page.locator("text=Lag over time").count() == 1
+            page.click("text=Preview")
+            page.wait_for_selector("text=The group has members. Stop them first")
+        page.wait_for_selector("text=The group has no members now")
+        page.goto(f"/group?name={group}&to=latest")
+        page.click("text=Reset these offsets")
+        page.wait_for_selector("text=3 offsets of group")
+        assert sum(each.lag or 0 for each in admin.share_groups.offsets(group)) == 0
+        page.click("text=Delete the group")
+        page.fill("input[name=confirm]", group)
+        page.click("form[action='/do/group.delete'] button")
+        page.wait_for_url("**/groups")
+        assert group not in [each.group_id for each in admin.share_groups.list()]
 
 
 def test_keys_and_narrow_screens(page: Page) -> None:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from narrowing import present
 from penstock.client.errors import BadSetting
 from penstock.client.wire.admin.cluster import BrokerDescription, ClusterDescription
 from penstock.client.wire.admin.group_lag import PartitionLag
-from penstock.client.wire.admin.group_members import GroupDescription
+from penstock.client.wire.admin.group_members import GroupDescription, GroupMember
 from penstock.client.wire.admin.group_reset import ShiftBy
 from penstock.client.wire.admin.topics import PartitionDescription, TopicDescription
 from penstock.console import units
 from penstock.console.markup import address, tag
+from penstock.console.pages import groups as groups_page
 from penstock.console.settings import ConsoleSettings, check, parse_listen
 from penstock.console.views import charts
 from penstock.console.views.decoding import SHOWN_MAX, decode, decode_record, depth
@@ -315,6 +318,30 @@ def test_the_state_of_a_topic() -> None:
     assert (view.records, view.size, view.rate, view.groups) == (110, 900, 10.0, (("billing", 20),))
     assert view.partitions[1].leader is None
     assert topic_state(SEEN, "missing") is None
+
+
+def test_a_share_group_is_read_by_several_members() -> None:
+    place = TopicPartition("jobs", 0)
+    members = tuple(
+        GroupMember(member_id, None, "crane", "10.0.0.1", None, 2, ("jobs",), None, (place,), None)
+        for member_id in ("a", "b")
+    )
+    group = GroupDescription("workers", "share", "Stable", "share", "simple", 1, 2, 2, members)
+
+    def sample(at_ms: int, lag: int) -> Sample:
+        lags = (PartitionLag("jobs", 0, None, None, 10, 100, lag),)
+        assert SEEN.now is not None
+        return replace(SEEN.now, at_ms=at_ms, groups={"workers": GroupSeen(group, lags)})
+
+    seen = Seen(now=sample(3000, 50), before=sample(1000, 70))
+    view = present(group_state(seen, "workers"))
+    assert view.is_share
+    assert (view.row.kind, view.row.members, view.row.lag) == ("share (KIP-932)", 2, 50)
+    assert view.row.rate == 10.0  # although the start offset stands still
+    assert view.lags[0].client == "crane on 10.0.0.1 (2)"
+    shown = str(groups_page.state(view))
+    assert "Records that are neither accepted nor given up." in shown
+    assert "Instance" not in shown
 
 
 def test_groups_and_their_lag() -> None:

@@ -21,6 +21,8 @@ from penstock.doctor.observations import (
     ProgressSeen,
     QuorumSeen,
     Reached,
+    ShareGroupSeen,
+    ShareProgressSeen,
     TransactionSeen,
 )
 from penstock.model.ids import TopicPartition
@@ -210,6 +212,46 @@ def test_a_group_that_lags(members: tuple[str, ...], partitions: list[ProgressSe
     finding = only(groups=(GroupSeen("billing", (sample("Stable", 7, *members),), "", tuple(partitions)),))
     assert (finding.code, finding.subject) == ("group-lagging", "billing")
     assert why in finding.why
+
+
+def share_progress(
+    lag: int, *, before: int | None = None, moved: int = 0, has_member: bool = True
+) -> ShareProgressSeen:
+    where = TopicPartition("jobs", 0)
+    return ShareProgressSeen(where, 100, 100 - moved, lag, lag if before is None else before, has_member)
+
+
+@pytest.mark.parametrize(
+    ("group", "why"),
+    [
+        (ShareGroupSeen("workers", 0, "", (share_progress(20_000),)), "has no members"),
+        (ShareGroupSeen("workers", 1, "", (share_progress(20_000, has_member=False),)), "no member, jobs-0"),
+        (ShareGroupSeen("workers", 2, "", (share_progress(20_000),)), "nothing was finished in 5 s"),
+        (ShareGroupSeen("workers", 2, "", (share_progress(20_000),), 0, 7), "have 7 records and nothing was finished"),
+        (ShareGroupSeen("workers", 2, "", (share_progress(20_000, before=19_000),), 5), "it grew by 1000 in 5 s"),
+        (ShareGroupSeen("workers", 2, "", (share_progress(20_000, moved=3),)), "slower than the producers"),
+        (ShareGroupSeen("workers", 1, "", (share_progress(20_000, before=30_000),)), "slower than the producers"),
+    ],
+)
+def test_a_share_group_that_lags(group: ShareGroupSeen, why: str) -> None:
+    finding = only(share_groups=(group,))
+    assert (finding.code, finding.subject) == ("share-group-lagging", "workers")
+    assert finding.what == "share group 'workers' has 20000 records to do"
+    assert why in finding.why
+    assert found(Limits(lag_max=20_000), share_groups=(group,)) == []
+
+
+def test_records_that_a_share_group_cannot_handle() -> None:
+    group = ShareGroupSeen("workers", 2, "crane on 10.0.0.1 (2)", (), 1, 1, last_attempts=3, discarded=1)
+    attempts, discards = found(share_groups=(group,))
+    assert (attempts.code, attempts.what) == (
+        "share-group-last-attempts",
+        "3 records of share group 'workers' have one attempt left",
+    )
+    assert "(crane on 10.0.0.1 (2))" in attempts.why
+    assert (discards.code, discards.subject) == ("share-group-discards", "workers")
+    assert "given up 1 record since" in discards.what
+    assert len(found(Limits(dead_letters_max=1), share_groups=(group,))) == 1
 
 
 def test_a_group_within_its_limit_is_left_alone() -> None:

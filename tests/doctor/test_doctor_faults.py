@@ -20,7 +20,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from clients.librdkafka import close
-from penstock.client.wire.admin import Admin
+from penstock import ShareConsumer
+from penstock.client.wire.admin import Admin, ResourceType
 from penstock.client.wire.connection import Connection
 from penstock.local.ports import free_ports
 from penstock.model.ids import TopicPartition
@@ -200,6 +201,37 @@ def test_clock_disk_transaction_and_lag(doctor: Doctor, node: RunningNode, cli: 
     shown = cli("doctor", node.bootstrap, "--max-clock-skew", "2h", "--min-disk-free", "0", "--watch", "0")
     assert shown.out.endswith("all is well\n")
     assert shown.err == ""
+
+
+def test_share_groups(doctor: Doctor, node: RunningNode, cli: CommandLine) -> None:
+    arguments = ["--max-lag", "40", "--max-clock-skew", "2h", "--watch", "0.5"]
+    with Admin(node.bootstrap) as admin:
+        admin.topics.create("jobs", partitions=1)
+        admin.share_groups.reset("workers", "earliest", topics=["jobs"])
+        admin.configs.alter(ResourceType.GROUP, "workers", {"share.delivery.count.limit": "2"})
+    producer = Producer({"bootstrap.servers": node.bootstrap})
+    for _ in range(50):
+        producer.produce("jobs", b"job")
+    assert producer.flush(DEADLINE_S) == 0
+    finding = doctor(node.bootstrap, *arguments)[1]["share-group-lagging"]
+    assert finding["what"] == "share group 'workers' has 50 records to do"
+    assert "no members" in finding["why"]
+    with ShareConsumer(node.bootstrap, "jobs", group="workers", explicit=True, max_records=1) as consumer:
+        records = iter(consumer)
+        consumer.release(next(records))
+        consumer.flush()
+        assert next(records).delivery_count == 2
+        _, findings = doctor(node.bootstrap, *arguments)
+        assert findings.keys() == {"share-group-lagging", "share-group-last-attempts"}
+        assert "have 1 record and nothing was finished" in findings["share-group-lagging"]["why"]
+        for _ in range(20):
+            consumer.accept(next(records))
+    # The record was not accepted at its last attempt.
+    _, findings = doctor(node.bootstrap, *arguments)
+    assert findings.keys() == {"share-group-discards"}
+    assert findings["share-group-discards"]["what"].startswith("share group 'workers' has given up 1 record")
+    assert doctor(node.bootstrap, *arguments, "--max-dead-letters", "1") == (0, {})
+    assert cli("share-groups", "delete", "workers", "-b", node.bootstrap).status == 0
 
 
 def test_pipelines(doctor: Doctor, node: RunningNode) -> None:

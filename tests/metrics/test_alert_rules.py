@@ -47,7 +47,7 @@ def test_a_rule_is_about_something_that_there_is(rule: dict[str, Any]) -> None:
         known.update(LABELS[family])
         assert set(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", matchers)) <= set(LABELS[family])
         if name.endswith(("_total", "_sum", "_count", "_bucket")):
-            assert re.search(rf"(rate|increase)\({name}\[", expression)
+            assert re.search(rf"(rate|increase)\({name}(\{{[^}}]*\}})?\[", expression)
     aggregated = re.findall(r"\bby \(([^)]*)\)", expression)
     told = set(re.findall(r"\$labels\.(\w+)", " ".join(rule["annotations"].values())))
     assert told <= (set(", ".join(aggregated).split(", ")) if aggregated else known)

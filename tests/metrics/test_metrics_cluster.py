@@ -7,12 +7,15 @@ import socket
 import time
 import urllib.request
 from collections.abc import Iterator
+from itertools import islice
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from clients.librdkafka import close
-from penstock.client.wire.admin import Admin
+from narrowing import present
+from penstock import ShareConsumer
+from penstock.client.wire.admin import Admin, ResourceType
 from penstock.client.wire.admin.topics import PartitionDescription
 from penstock.doctor.metrics_pages import Page, read_page
 from penstock.protocol.messages.list_transactions import ListTransactionsRequest
@@ -120,6 +123,68 @@ def test_counts_are_what_clients_did(cluster: RunningCluster) -> None:
         sum(page.total("penstock_coordinator_partitions", coordinator="group", state="active") for page in pages) == 3
     )
     close(consumer)
+
+
+def test_lag_and_deliveries_of_a_share_group(cluster: RunningCluster) -> None:
+    cluster.create_topic("jobs", partitions=3, replicas=2)
+    with Admin(cluster.bootstrap) as admin:
+        admin.share_groups.reset("workers", "earliest", topics=["jobs"])
+    write(cluster, "jobs", 300)
+    with ShareConsumer(cluster.bootstrap, "jobs", group="workers", explicit=True, max_records=10) as consumer:
+        records = islice(consumer, 20)
+        for _ in range(4):
+            consumer.accept(next(records))
+        for _ in range(3):
+            consumer.release(next(records))
+        consumer.reject(next(records))
+        consumer.flush()
+        assert deliveries(cluster, "workers") == {
+            "accepted": 4,
+            "released": 3,
+            "rejected": 1,
+            "lock_timeout": 0,
+            "delivery_limit": 0,
+        }
+        assert over_all(cluster, "penstock_sharegroup_acquired_records", sharegroup="workers") > 0
+        assert over_all(cluster, "kafka_consumergroup_members", consumergroup="workers") == 1
+    # What it had is released; nobody serves the group now, and its lag is known all the same.
+    with Admin(cluster.bootstrap) as admin:
+        told = {(each.topic, each.partition): each.lag for each in admin.share_groups.offsets("workers")}
+        starts = {(each.topic, each.partition): each.start for each in admin.share_groups.offsets("workers")}
+    assert sum(present(lag) for lag in told.values()) == 295
+    assert by_partition(cluster, "penstock_sharegroup_lag") == told
+    assert by_partition(cluster, "penstock_sharegroup_start_offset") == starts
+
+
+def test_records_that_no_worker_accepts(cluster: RunningCluster) -> None:
+    cluster.create_topic("poison", partitions=1, replicas=2)
+    with Admin(cluster.bootstrap) as admin:
+        admin.share_groups.reset("sick", "earliest", topics=["poison"])
+        admin.configs.alter(ResourceType.GROUP, "sick", {"share.delivery.count.limit": "2"})
+    write(cluster, "poison", 1)
+    with ShareConsumer(cluster.bootstrap, "poison", group="sick", explicit=True) as consumer:
+        records = iter(consumer)
+        consumer.release(next(records))
+        assert next(records).delivery_count == 2
+        assert over_all(cluster, "penstock_sharegroup_last_attempt_records", sharegroup="sick") == 1
+    wait_until(lambda: deliveries(cluster, "sick")["delivery_limit"] == 1)
+    assert over_all(cluster, "penstock_sharegroup_lag", sharegroup="sick") == 0
+
+
+def deliveries(cluster: RunningCluster, group: str) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for broker in cluster.brokers:
+        for labels, value in page_of(broker).of("penstock_sharegroup_deliveries_total", sharegroup=group):
+            found[labels["outcome"]] = found.get(labels["outcome"], 0) + value
+    return found
+
+
+def by_partition(cluster: RunningCluster, name: str) -> dict[tuple[str, int], float]:
+    return {
+        (labels["topic"], int(labels["partition"])): value
+        for broker in cluster.brokers
+        for labels, value in page_of(broker).of(name, sharegroup="workers")
+    }
 
 
 def test_requests_are_counted_once_whatever_way_they_take(cluster: RunningCluster) -> None:

@@ -78,6 +78,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
             admin.topics.create("orders", partitions=2)
             admin.topics.create("unused", partitions=1)
             admin.groups.alter_offsets("[billing]", {TopicPartition("orders", 0): 0})
+            admin.share_groups.reset("packers", "earliest", topics=["orders"])
         yield running
 
 
@@ -107,9 +108,13 @@ def test_one_page(node: RunningNode, cli: CommandLine) -> None:
         assert (result.status, result.err) == (0, "")
         page = json.loads(result.out)
         first, second = page["topics"]
-        if first["records_per_second"] and first["bytes_in_per_second"] and page["groups"][0]["lag"]:
+        if first["records_per_second"] and first["bytes_in_per_second"] and all(each["lag"] for each in page["groups"]):
             break
         assert time.monotonic() < deadline
+    assert {(each["group"], each["type"]) for each in page["groups"]} == {
+        ("[billing]", "classic"),
+        ("packers", "share"),
+    }
     assert (first["topic"], second["topic"]) == ("orders", "unused")
     assert second["records_per_second"] == 0
     (broker,) = page["brokers"]
@@ -120,8 +125,9 @@ def test_one_page(node: RunningNode, cli: CommandLine) -> None:
 
     shown = cli("top", "--once", "--interval", "0.1", "-b", node.bootstrap).out
     assert "all partitions in sync" in shown
-    assert [line.split()[0] for line in shown.splitlines() if line and not line.startswith(" ")][-1] == "[billing]"
-    assert len(shown.splitlines()) == 12
+    names = [line.split()[0] for line in shown.splitlines() if line and not line.startswith(" ")]
+    assert set(names[-2:]) == {"[billing]", "packers"}
+    assert len(shown.splitlines()) == 13
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

@@ -358,6 +358,11 @@ class SharePartitionMachine(RuleBasedStateMachine):
         assert partition.start_offset == self.start
         assert partition.end_offset == self.end
         assert partition.delivery_complete_count == self.completed()
+        held = [known for offset, known in self.model.items() if offset >= self.start]
+        acquired = [known.count for known in held if known.state is RecordState.ACQUIRED]
+        available = [known.count + 1 for known in held if known.state is RecordState.AVAILABLE]
+        last = sum(count >= self.settings.delivery_count_limit for count in [*acquired, *available])
+        assert partition.tally() == (len(acquired), last)
         states = {
             offset: (batch.state, batch.delivery_count)
             for batch in partition.states()

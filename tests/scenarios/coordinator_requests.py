@@ -44,6 +44,9 @@ from penstock.protocol.messages.share_group_describe import ShareGroupDescribeRe
 from penstock.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from penstock.protocol.messages.streams_group_describe import StreamsGroupDescribeRequest
 from penstock.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
+from penstock.protocol.messages.streams_group_topology_description_update import (
+    StreamsGroupTopologyDescriptionUpdateRequest,
+)
 from penstock.protocol.messages.sync_group import SyncGroupRequest
 
 GROUP = "every-version"
@@ -195,6 +198,9 @@ REQUESTS: dict[ApiKey, Callable[[Asked, int], Message]] = {
         group_id=GROUP, member_id="nobody", member_epoch=1
     ),
     ApiKey.STREAMS_GROUP_DESCRIBE: lambda asked, version: StreamsGroupDescribeRequest(group_ids=[GROUP, NOT_THERE]),
+    ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: lambda asked, version: (
+        StreamsGroupTopologyDescriptionUpdateRequest(group_id=GROUP, member_id="nobody")
+    ),
     ApiKey.SHARE_FETCH: lambda asked, version: ShareFetchRequest(
         group_id=GROUP, member_id="nobody", share_session_epoch=5
     ),
@@ -222,6 +228,7 @@ REQUESTS: dict[ApiKey, Callable[[Asked, int], Message]] = {
 
 # The member, the group or the transaction that these are about does not exist.
 REFUSED = {
+    ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE,
     ApiKey.JOIN_GROUP,
     ApiKey.SYNC_GROUP,
     ApiKey.HEARTBEAT,

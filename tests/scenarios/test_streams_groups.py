@@ -11,6 +11,9 @@ from penstock.protocol.messages.delete_groups import DeleteGroupsRequest
 from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
 from penstock.protocol.messages.list_groups import ListGroupsRequest
 from penstock.protocol.messages.streams_group_describe import StreamsGroupDescribeRequest
+from penstock.protocol.messages.streams_group_topology_description_update import (
+    StreamsGroupTopologyDescriptionUpdateRequest,
+)
 from waiting import wait_until
 from wire import Wire, alter_configs, create_topic, metadata_of
 
@@ -63,3 +66,9 @@ def test_an_application(wire: Wire, unique_topic: Names) -> None:
 def test_topologies_with_topics_that_cannot_be(wire: Wire, unique_topic: Names) -> None:
     for topology in ("0:__consumer_offsets", "0:a:colon", "0:a+a blank"):
         assert beat(wire, unique_topic("bad"), topology=topology).error_code == ErrorCode.STREAMS_INVALID_TOPOLOGY
+
+
+def test_descriptions_of_topologies_are_refused(wire: Wire) -> None:
+    """As by a Kafka broker without a plug-in that stores them."""
+    request = StreamsGroupTopologyDescriptionUpdateRequest(group_id="g", member_id="m", topology_epoch=1)
+    assert wire.ask(request).error_code == ErrorCode.UNSUPPORTED_VERSION

@@ -19,6 +19,7 @@ from penstock.simulator.story import quietly, replay_command
 SLICES = {
     "raft": (25, 2),
     "shares": (3, 1),
+    "streams": (3, 1),
     "node": (2, 2),
     "metadata": (3, 2),
     "alarms": (2, 2),

@@ -15,7 +15,7 @@ from penstock.share_state.state import ShareState
 from penstock.shares.acquiring import Acquiring
 from penstock.shares.in_flight import InFlight, Run
 from penstock.shares.share_partition import SharePartition, _Changes
-from penstock.shares.states import AcknowledgeType, RecordState
+from penstock.shares.states import AcknowledgeType, Outcome, RecordState
 from penstock.simulator.stories.share_story import play
 from penstock.simulator.story import quietly
 from simulation.sabotage import assert_caught
@@ -67,9 +67,9 @@ def deliveries_are_not_counted(patch: Patch) -> None:
 def records_are_delivered_for_ever(patch: Patch) -> None:
     acknowledge = _Changes.acknowledge
 
-    def tireless(self: _Changes, run: Run, kind: AcknowledgeType) -> None:
+    def tireless(self: _Changes, run: Run, kind: AcknowledgeType, released: Outcome = Outcome.RELEASED) -> None:
         self._limit = 1 << 30
-        acknowledge(self, run, kind)
+        acknowledge(self, run, kind, released)
 
     patch.setattr(_Changes, "acknowledge", tireless)
 

@@ -32,6 +32,7 @@ from penstock.broker.metadata.topic_creation import TopicCreation
 from penstock.broker.metrics.broker_metrics import BrokerSources
 from penstock.broker.metrics.coordinator_metrics import CoordinatorSources
 from penstock.broker.metrics.counters import Counters
+from penstock.broker.metrics.share_metrics import ShareSources
 from penstock.broker.net.endpoints import Endpoints
 from penstock.broker.net.listeners import Listeners
 from penstock.broker.net.peers import Peers
@@ -462,7 +463,7 @@ class BrokerRole:
     def controller_changed(self) -> None:
         self.lifecycle.controller_changed()
 
-    def metrics(self) -> tuple[BrokerSources, CoordinatorSources]:
+    def metrics(self) -> tuple[BrokerSources, CoordinatorSources, ShareSources]:
         return (
             BrokerSources(
                 files=self._environment.files,
@@ -483,6 +484,13 @@ class BrokerRole:
                 brokers=self._brokers,
                 replicas=self.replicas,
                 coordinators=self.coordinators,
+            ),
+            ShareSources(
+                loop=self._environment.loop,
+                settings=self._settings,
+                counters=self._counters,
+                coordinators=self.coordinators,
+                partitions=self.shares,
             ),
         )
 

@@ -35,7 +35,12 @@ def doctor(
         str, typer.Option(metavar="DURATION", help="Check transactions that are open for longer.")
     ] = "15m",
     max_dead_letters: Annotated[
-        int, typer.Option(min=0, metavar="RECORDS", help="Report running pipelines with more dead letters.")
+        int,
+        typer.Option(
+            min=0,
+            metavar="RECORDS",
+            help="Report running pipelines with more dead letters, and share groups that gave up more records.",
+        ),
     ] = 0,
     watch: Annotated[
         float | None,
@@ -115,7 +120,7 @@ def _print(seen: Observations, findings: list[Finding], status: int) -> None:
         up = sum(not broker.fenced for broker in seen.brokers)
         print(
             f"cluster {seen.cluster_id}: {_count(up, 'broker')}, {_count(len(seen.partitions), 'partition')}, "
-            f"{_count(len(seen.groups), 'group')}"
+            f"{_count(len(seen.groups) + len(seen.share_groups), 'group')}"
         )
     for number, finding in enumerate(findings):
         if number or status != CANNOT_CHECK:

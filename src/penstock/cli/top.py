@@ -141,7 +141,7 @@ def _table(columns: Mapping[str, Sequence[str]], expendable: Sequence[str], widt
         del shown[heading]
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
     for heading in shown:
-        is_text = heading in ("BROKER", "ADDRESS", "TOPIC", "GROUP", "STATE")
+        is_text = heading in ("BROKER", "ADDRESS", "TOPIC", "GROUP", "TYPE", "STATE")
         table.add_column(heading, justify="left" if is_text else "right", no_wrap=True, overflow="ellipsis")
     for row in zip(*shown.values(), strict=True):
         table.add_row(*row)
@@ -193,12 +193,13 @@ def _groups(view: View, rows: int, width: int) -> Any:
     shown = view.groups[:rows]
     columns = {
         "GROUP": [escape(row.name) for row in shown],
+        "TYPE": [row.look.type for row in shown],
         "STATE": [row.look.state for row in shown],
         "MEMBERS": [str(row.look.members) for row in shown],
         "LAG": [str(row.look.lag) for row in shown],
         "READ/s": [_number(row.read) for row in shown],
     }
-    return _table(columns, ("MEMBERS", "STATE"), width, len(view.groups) - rows)
+    return _table(columns, ("TYPE", "MEMBERS", "STATE"), width, len(view.groups) - rows)
 
 
 def _size(value: float | None) -> str:
@@ -251,6 +252,7 @@ def _as_json(view: View) -> dict[str, Any]:
         "groups": [
             {
                 "group": row.name,
+                "type": row.look.type,
                 "state": row.look.state,
                 "members": row.look.members,
                 "lag": row.look.lag,

@@ -55,6 +55,7 @@ class GroupLook:
     members: int
     lag: int
     committed: int  # the sum over its partitions
+    type: str = ""  # classic, consumer, streams, share
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +250,7 @@ class Looker:
                 len(group.members),
                 sum(each.lag or 0 for each in lags),
                 sum(each.committed or 0 for each in lags),
+                group.type,
             )
         shared = [group.group_id for group in listed if group.type == SHARE]
         for share in self._admin.share_groups.describe(shared) if shared else ():
@@ -258,6 +260,7 @@ class Looker:
                 len(share.members),
                 sum(each.lag or 0 for each in offsets),
                 sum(each.start or 0 for each in offsets),
+                SHARE,
             )
         return found
 

@@ -6,7 +6,7 @@ that lack the same broker are reported together.
 
 from __future__ import annotations
 
-from penstock.doctor import address_checks, cluster_checks, pipeline_checks, usage_checks
+from penstock.doctor import address_checks, cluster_checks, pipeline_checks, share_checks, usage_checks
 from penstock.doctor.findings import Finding, Limits
 from penstock.doctor.observations import Observations
 
@@ -25,6 +25,7 @@ def diagnose(seen: Observations, limits: Limits | None = None) -> list[Finding]:
         *cluster_checks.disks(seen.directories, limits),
         *usage_checks.transactions(seen),
         *usage_checks.groups(seen, limits, pipeline_checks.spark_groups(seen)),
+        *share_checks.share_groups(seen, limits),
         *pipeline_checks.pipelines(seen, limits),
         *pipeline_checks.spark_queries(seen, limits),
     ]

@@ -30,7 +30,7 @@ class Limits:
     clock_skew_max_ms: int = 2_000
     rebalances_max: int = 1  # during the observation
     cluster_id: str | None = None  # the expected cluster id
-    dead_letters_max: int = 0  # of a running pipeline, since it started
+    dead_letters_max: int = 0  # of a running pipeline, since it started; of a share group, since the brokers did
 
 
 def named(partitions: Sequence[PartitionSeen]) -> str:

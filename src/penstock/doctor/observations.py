@@ -107,6 +107,32 @@ class GroupSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class ShareProgressSeen:
+    """A share group's progress in one partition, at the beginning and at the end of the observation."""
+
+    where: TopicPartition
+    start: int
+    start_before: int
+    lag: int
+    lag_before: int
+    has_member: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ShareGroupSeen:
+    """Only metrics tell the numbers of records; they are None without."""
+
+    group_id: str
+    members: int
+    clients: str = ""  # a description of its members
+    progress: tuple[ShareProgressSeen, ...] = ()
+    accepted: int | None = None  # during the observation
+    acquired: int | None = None
+    last_attempts: int | None = None
+    discarded: int | None = None  # at the delivery limit, since the brokers started
+
+
+@dataclass(frozen=True, slots=True)
 class TransactionSeen:
     transactional_id: str | None
     producer_id: int
@@ -125,6 +151,7 @@ class Observations:
     quorum: QuorumSeen | None = None
     directories: tuple[DirectorySeen, ...] = ()
     groups: tuple[GroupSeen, ...] = ()
+    share_groups: tuple[ShareGroupSeen, ...] = ()
     watched_ms: int = 0
     hanging: tuple[TransactionSeen, ...] = ()
     open_long: tuple[TransactionSeen, ...] = ()

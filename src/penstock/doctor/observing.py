@@ -38,8 +38,10 @@ from penstock.doctor.observations import (
     ProgressSeen,
     QuorumSeen,
     Reached,
+    ShareGroupSeen,
     TransactionSeen,
 )
+from penstock.doctor.share_observing import ShareLook, look_at_share_groups, share_group_seen
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition
 from penstock.protocol.apis import ApiKey
@@ -149,7 +151,9 @@ class _Look:
         if lost:  # any of them may lead or coordinate the objects of the next queries
             self.unobserved.append(f"groups and transactions: broker {', '.join(map(str, lost))} cannot be asked")
         began = time.monotonic()
+        shares = {} if lost else look_at_share_groups(self.admin, pages, self.unobserved.append)
         groups = () if lost else self._groups(urls, pages)
+        share_groups = self._share_groups(shares, began, urls)
         watched_ms = int((time.monotonic() - began) * 1000)
         partitions = self._partitions()
         has_pipelines = not lost and any(each.where.topic == PIPELINES for each in partitions)
@@ -164,6 +168,7 @@ class _Look:
             quorum=None if described is None or described.quorum is None else _quorum(described.quorum),
             directories=self._directories(reachable),
             groups=groups,
+            share_groups=share_groups,
             watched_ms=watched_ms,
             hanging=() if lost else self._hanging(),
             open_long=() if lost else self._open_long(),
@@ -348,6 +353,19 @@ class _Look:
             )
             for name in names
         )
+
+    def _share_groups(
+        self, before: Mapping[str, ShareLook], began: float, urls: Mapping[int, str]
+    ) -> tuple[ShareGroupSeen, ...]:
+        """Look at share groups again at the end of the watch, which other groups may have made longer."""
+        if not before:
+            return ()
+        lags = any(each.lag > self.patience.lag_max for each in before.values())
+        patience_s = self.patience.watch_s if lags else self.patience.settled_watch_s
+        time.sleep(max(0.0, began + patience_s - time.monotonic()))
+        pages = read_pages(urls, self.patience.timeout_s, self.properties)
+        after = look_at_share_groups(self.admin, pages, self.unobserved.append)
+        return tuple(share_group_seen(before.get(name, look), look, pages) for name, look in after.items())
 
     def _is_settled(self, samples: list[GroupSample], lags: list[PartitionLag]) -> bool:
         return (

@@ -17,6 +17,7 @@ INVALID_RECORD_STATE.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import groupby
@@ -32,10 +33,12 @@ from penstock.shares.states import (
     AcquireMode,
     DeadLetter,
     DeliverySettings,
+    Outcome,
     Reason,
     RecordState,
     Span,
     StateBatch,
+    Tally,
     Transition,
     Write,
 )
@@ -82,8 +85,18 @@ class SharePartition:
         return in_flight.open_count < self._settings().max_record_locks
 
     def states(self) -> list[StateBatch]:
-        """Everything in flight, for tests and metrics."""
+        """Everything in flight, for tests."""
         return [StateBatch(run.first, run.last, run.state, run.delivery_count) for run in self._in_flight]
+
+    def tally(self) -> Tally:
+        limit = self._settings().delivery_count_limit
+        acquired = last_attempts = 0
+        for run in self._in_flight:
+            is_acquired = run.state is RecordState.ACQUIRED
+            acquired += run.size * is_acquired
+            if is_acquired or run.state is RecordState.AVAILABLE:
+                last_attempts += run.size * (run.delivery_count + (not is_acquired) >= limit)
+        return Tally(acquired, last_attempts)
 
     def owner_of(self, offset: int) -> str:
         """The member that has acquired a record, or an empty string."""
@@ -281,7 +294,7 @@ class SharePartition:
         changes = _Changes(self._in_flight, self._settings(), is_firm=True)
         while self._locks and self._locks[0][0] <= now_ms:
             for run in self._locked(*heappop(self._locks)):
-                changes.acknowledge(run, AcknowledgeType.RELEASE)
+                changes.acknowledge(run, AcknowledgeType.RELEASE, Outcome.TIMED_OUT)
                 run.member = ""
         return changes.write()
 
@@ -343,18 +356,24 @@ class _Changes:
         self._is_firm = is_firm
         self._batches: list[StateBatch] = []
         self._dead_letters: list[DeadLetter] = []
+        self._outcomes: Counter[Outcome] = Counter()
 
-    def acknowledge(self, run: Run, kind: AcknowledgeType) -> None:
+    def acknowledge(self, run: Run, kind: AcknowledgeType, released: Outcome = Outcome.RELEASED) -> None:
+        """`released`: the outcome if the record is released."""
         match kind:
             case AcknowledgeType.ACCEPT:
+                self._outcomes[Outcome.ACCEPTED] += run.size
                 self.to(run, RecordState.ACKNOWLEDGED)
             case AcknowledgeType.GAP:
                 self.to(run, RecordState.ARCHIVED)
             case AcknowledgeType.REJECT:
+                self._outcomes[Outcome.REJECTED] += run.size
                 self.to(run, self._discarded, Reason.REJECTED)
             case _ if run.delivery_count >= self._limit:
+                self._outcomes[Outcome.EXHAUSTED] += run.size
                 self.to(run, self._discarded, Reason.DELIVERY_COUNT)
             case _:
+                self._outcomes[released] += run.size
                 self.to(run, RecordState.AVAILABLE)
 
     def to(self, run: Run, state: RecordState, reason: Reason | None = None) -> None:
@@ -381,6 +400,7 @@ class _Changes:
             self.transition,
             self._is_firm,
             tuple(self._dead_letters),
+            self._outcomes,
         )
 
 

@@ -16,6 +16,7 @@ persisted last.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import NamedTuple
@@ -55,6 +56,18 @@ class Reason(Enum):
 
     REJECTED = "rejected"
     DELIVERY_COUNT = "delivery count"
+
+
+class Outcome(Enum):
+    """How a delivery ended."""
+
+    ACCEPTED = "accepted"
+    RELEASED = "released"
+    """By its member, or with the member's session."""
+    REJECTED = "rejected"
+    TIMED_OUT = "lock_timeout"
+    EXHAUSTED = "delivery_limit"
+    """It was released, or its lock ended, and it was the last attempt: the record is not delivered again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +115,14 @@ class Acknowledgement(NamedTuple):
     types: tuple[AcknowledgeType, ...]
 
 
+class Tally(NamedTuple):
+    """Records that are not final, for metrics."""
+
+    acquired: int
+    last_attempts: int
+    """Records whose delivery, under way or next, is the last that the limit allows."""
+
+
 class DeadLetter(NamedTuple):
     """Records to copy to the dead letter queue; `SharePartition.dead_lettered` is called when that is done."""
 
@@ -130,3 +151,5 @@ class Write:
     """The states have changed, whether the write succeeds or not: it is repeated until it does."""
     dead_letters: tuple[DeadLetter, ...] = ()
     """To be copied once the write is done."""
+    outcomes: Mapping[Outcome, int] = field(default_factory=dict)
+    """How many deliveries it ends, for metrics."""

@@ -12,6 +12,9 @@ give the brokers settings by Kafka's names.
 A test that is marked `@pytest.mark.penstock_users(alice="password")` gets brokers of its own, with TLS, passwords and
 ACLs: `penstock_cluster.client_properties("alice")`. Override `penstock_users` to secure the shared brokers instead.
 
+`penstock_share_group` is a share group that reads `penstock_topic` from its first record: `consumer()` is a worker,
+`lag` what is left to do, and `wait_until_done()` waits for the application's workers.
+
 `penstock_pipeline` tests data pipelines, on Spark and without a broker: `penstock_pipeline("orders.yaml").check()` runs
 the tests in the file, and `run` returns the output for given rows. Override `penstock_spark` to provide a session.
 
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from penstock.pipelines.spec.model import Pipeline
     from penstock.testing.cluster import Cluster
     from penstock.testing.pipelines import PipelineUnderTest
+    from penstock.testing.share_groups import ShareGroupUnderTest
 
 CLUSTER_SIZE = 3
 TOPIC_NAME_MAX = 200
@@ -103,8 +107,7 @@ def penstock_topic(request: pytest.FixtureRequest) -> Iterator[str]:
     One partition, unless marked `@pytest.mark.penstock_topic(partitions=3)`; the mark also accepts `replicas` and
     `configs`.
     """
-    where = "penstock_cluster" if "penstock_cluster" in request.fixturenames else "penstock_broker"
-    cluster: Cluster = request.getfixturevalue(where)
+    cluster = _cluster_of(request)
     marker = request.node.get_closest_marker("penstock_topic")
     name = _topic_name(request.node.name)
     cluster.create_topic(name, **(marker.kwargs if marker is not None else {}))
@@ -113,6 +116,24 @@ def penstock_topic(request: pytest.FixtureRequest) -> Iterator[str]:
     with cluster.admin() as admin:
         if name in {topic.name for topic in admin.topics.list()}:
             admin.topics.delete(name)
+
+
+def _cluster_of(request: pytest.FixtureRequest) -> Cluster:
+    where = "penstock_cluster" if "penstock_cluster" in request.fixturenames else "penstock_broker"
+    cluster: Cluster = request.getfixturevalue(where)
+    return cluster
+
+
+@pytest.fixture
+def penstock_share_group(request: pytest.FixtureRequest, penstock_topic: str) -> Iterator[ShareGroupUnderTest]:
+    """A share group that reads `penstock_topic` from its first record; its name is `penstock_share_group.name`."""
+    from penstock.testing.share_groups import ShareGroupUnderTest
+
+    cluster = _cluster_of(request)
+    group = ShareGroupUnderTest(cluster, f"{penstock_topic}.workers", penstock_topic)
+    yield group
+    cluster.heal()
+    group.delete()
 
 
 @pytest.fixture(scope="session")

@@ -36,7 +36,7 @@ KAFKA_4_4 = """
 85 WriteShareGroupState 0-1 0 b | 86 DeleteShareGroupState 0-0 0 b | 87 ReadShareGroupStateSummary 0-1 0 b
 88 StreamsGroupHeartbeat 0-1 0 b | 89 StreamsGroupDescribe 0-1 0 b | 90 DescribeShareGroupOffsets 0-1 0 b
 91 AlterShareGroupOffsets 0-0 0 b | 92 DeleteShareGroupOffsets 0-0 0 b
-94 UnregisterController 0-0 0 bc
+93 StreamsGroupTopologyDescriptionUpdate 0-0 0 b | 94 UnregisterController 0-0 0 bc
 """
 
 

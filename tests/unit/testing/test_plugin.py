@@ -75,6 +75,23 @@ def test_settings(penstock_broker, penstock_topic):
         produce(penstock_broker.bootstrap, penstock_topic, b"x" * 10000)
 
 
+def test_a_queue(penstock_broker, penstock_topic, penstock_share_group):
+    for number in range(3):
+        produce(penstock_broker.bootstrap, penstock_topic, b"%d" % number)
+    assert penstock_share_group.lag == 3
+    with pytest.raises(TimeoutError, match="3 records to do"):
+        penstock_share_group.wait_until_done(timeout=0)
+    with penstock_share_group.consumer(max_records=1) as worker:
+        assert sorted(record.value for record in worker.records(idle=1)) == [b"0", b"1", b"2"]
+    penstock_share_group.wait_until_done()
+    assert [each.lag for each in penstock_share_group.offsets()] == [0]
+
+
+def test_queues_do_not_stay(penstock_broker):
+    with penstock_broker.admin() as admin:
+        assert admin.share_groups.list() == []
+
+
 @pytest.mark.penstock_users(alice='a "password"', eve="hers")
 def test_users(penstock_broker, penstock_topic):
     from penstock import Acl, Admin, Consumer, Producer
@@ -96,7 +113,7 @@ def test_users(penstock_broker, penstock_topic):
 def test_fixtures(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(APPLICATION_TESTS)
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
-    result.assert_outcomes(passed=8)
+    result.assert_outcomes(passed=10)
 
 
 def test_loading_the_plugin_is_cheap(pytester: pytest.Pytester) -> None:

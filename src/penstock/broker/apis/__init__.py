@@ -77,6 +77,7 @@ from penstock.broker.apis import (
     share_group_heartbeat,
     streams_group_describe,
     streams_group_heartbeat,
+    streams_group_topology_description_update,
     sync_group,
     txn_offset_commit,
     unregister_broker,
@@ -114,6 +115,7 @@ GROUP_APIS: tuple[Api[GroupServices], ...] = (
     read_share_group_state, write_share_group_state, delete_share_group_state, read_share_group_state_summary,
     share_group_heartbeat, share_group_describe, describe_share_group_offsets, alter_share_group_offsets,
     delete_share_group_offsets, streams_group_heartbeat, streams_group_describe,
+    streams_group_topology_description_update,
 )  # fmt: skip
 TRANSACTION_APIS: tuple[Api[TransactionServices], ...] = (
     init_producer_id, add_partitions_to_txn, add_offsets_to_txn, end_txn, write_txn_markers, txn_offset_commit,

@@ -66,6 +66,6 @@ def describe_groups(
             Waiting(described, refusal),
         )
 
-    names = dict.fromkeys(group_ids)
+    names = list(group_ids)  # one that is named twice is described twice, as by Kafka
     gathering = Gathering(len(names), lambda: answer(response))
     ask_each(services.coordinators.groups.upkeep, names, ask_for)

@@ -43,7 +43,7 @@ def handle(
         if message.share_session_epoch == FINAL_EPOCH:
             services.shares.close_session(session)
 
-    acknowledging.run(message.topics, done, also_empty=True)
+    acknowledging.run(message.topics, done)
     return None
 
 

@@ -166,7 +166,7 @@ class ShareFetch:
     def start(self) -> None:
         message = self._message
         self._answer = self._request.park(mute=True, on_lost=self._lose)
-        self._acknowledging.run(message.topics, self._acknowledged, also_empty=False)
+        self._acknowledging.run(message.topics, self._acknowledged)
         if self._is_final or message.is_renew_ack or not message.max_records or not message.max_bytes:
             self._fetched()
             return

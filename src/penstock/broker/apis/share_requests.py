@@ -68,13 +68,13 @@ class Acknowledging:
         self._session = session
         self._is_renewal = is_renewal
 
-    def run(self, topics: Sequence[Asked], done: Callable[[], None], *, also_empty: bool) -> None:
-        """`also_empty`: partitions without acknowledgements have a result, too."""
+    def run(self, topics: Sequence[Asked], done: Callable[[], None]) -> None:
+        """Partitions without acknowledgements have no result."""
         asked = [
             (PartitionKey(topic.topic_id, partition.partition_index), partition.acknowledgement_batches)
             for topic in topics
             for partition in topic.partitions
-            if partition.acknowledgement_batches or also_empty
+            if partition.acknowledgement_batches
         ]
         gathering = Gathering(len(asked), done)
         for key, batches in asked:
@@ -91,7 +91,7 @@ class Acknowledging:
             answered(ErrorCode.INVALID_REQUEST)
             return
         found = find(self._services, self._request, key)
-        if found.error or not batches:
+        if found.error:
             answered(found.error)
             return
         served = self._services.shares.get(self._session.group_id, *key)

@@ -160,7 +160,7 @@ class ShareGroups:
 
         def deleted(response: DeleteShareGroupOffsetsResponse, errors: dict[Uuid, ErrorCode]) -> None:
             topics = self._metadata.image.topics
-            response.responses += [
+            response.responses[:0] = [
                 TopicResult(
                     topic_id=topic_id,
                     topic_name=topics.name_of(topic_id) or "",

@@ -12,6 +12,7 @@ the logs.
     broker_metrics       topics, replicas, connections      | generators of families and their samples,
     node_metrics         requests, quorum, process          | from the state of a node
     coordinator_metrics  groups, their lag, transactions    |
+    share_metrics        share groups: lag, deliveries      |
     quota_metrics        quotas of clients                  |
     client_metrics       what clients report of themselves  |
     exposition           families and samples as text

@@ -203,6 +203,44 @@ GROUP_GENERATION = GROUPS.gauge(
 GROUP_STATES = GROUPS.gauge(
     "kafka_coordinator_group_groupmetadatamanager_numgroups", "Groups that this broker coordinates, by state.", "state"
 )
+SHARE_LAG = GROUPS.gauge(
+    "penstock_sharegroup_lag",
+    "Records of the partition that the share group has not finished: neither accepted nor discarded. Told by the "
+    "group's coordinator, which asks the share coordinators and the partitions' leaders.",
+    "sharegroup",
+    "topic",
+    "partition",
+)
+SHARE_START = GROUPS.gauge(
+    "penstock_sharegroup_start_offset",
+    "The share group has finished all records before this offset.",
+    "sharegroup",
+    "topic",
+    "partition",
+)
+SHARE_ACQUIRED = GROUPS.gauge(
+    "penstock_sharegroup_acquired_records",
+    "Records that members of the share group have and have not acknowledged; told by the partition's leader.",
+    "sharegroup",
+    "topic",
+    "partition",
+)
+SHARE_LAST_ATTEMPTS = GROUPS.gauge(
+    "penstock_sharegroup_last_attempt_records",
+    "Records on their last delivery, under way or next: if it fails, they are discarded. Told by the partition's "
+    "leader.",
+    "sharegroup",
+    "topic",
+    "partition",
+)
+SHARE_DELIVERIES = GROUPS.counter(
+    "penstock_sharegroup_deliveries_total",
+    "Deliveries to the share group that ended, by how: accepted, released, rejected, lock_timeout, and delivery_limit "
+    "for those that failed and were the last. Told by the partitions' leaders.",
+    "sharegroup",
+    "topic",
+    "outcome",
+)
 TRANSACTIONS = GROUPS.gauge(
     "penstock_transactions",
     "Transactional ids that this broker coordinates, by the state of their transaction; open ones are Ongoing.",

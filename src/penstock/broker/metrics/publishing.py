@@ -16,12 +16,13 @@ from penstock.broker.metrics.counters import Counters
 from penstock.broker.metrics.endpoint import MetricsEndpoint
 from penstock.broker.metrics.node_metrics import NodeSources
 from penstock.broker.metrics.protection import Protection
+from penstock.broker.metrics.share_metrics import ShareSources
 from penstock.broker.net.listeners import Listeners
 from penstock.broker.partitions.audit_topic import AuditTopic
 from penstock.io.environment import Environment
 from penstock.settings.live import LiveSettings
 
-SourcesOfBroker = tuple[BrokerSources, CoordinatorSources]
+SourcesOfBroker = tuple[BrokerSources, CoordinatorSources, ShareSources]
 
 
 class NodeMetrics:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from penstock.broker.partitions.replica import Replica
@@ -26,7 +26,7 @@ from penstock.model.ownership import owned_by_loop
 from penstock.settings.shares import EARLIEST, LATEST, offset_reset
 from penstock.share_state.key import SharePartitionKey
 from penstock.shares.share_partition import SharePartition
-from penstock.shares.states import Acknowledgement, DeadLetter, DeliverySettings, Transition, Write
+from penstock.shares.states import Acknowledgement, DeadLetter, DeliverySettings, Outcome, Transition, Write
 
 logger = logging.getLogger("penstock.shares")
 
@@ -49,9 +49,11 @@ class ServedPartition:
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
         dead_letters: DeadLetterQueue,
+        count: Callable[[Mapping[Outcome, int]], None],
         lost: Callable[[ServedPartition], None],
     ) -> None:
-        """`lost` is called if the share coordinator knows another leader, or no such group."""
+        """`count` gets how deliveries ended; `lost` is called if the share coordinator knows another leader, or no such
+        group."""
         self.key = key
         self.replica = replica
         self.leader_epoch = replica.leader_epoch
@@ -64,6 +66,7 @@ class ServedPartition:
         self._loop = loop
         self._clock = clock
         self._dead_letters = dead_letters
+        self._count = count
         self._lost = lost
         self._waiting: dict[WaitingShareFetch, None] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -186,6 +189,8 @@ class ServedPartition:
             assert core is not None
             if code is ErrorCode.NONE:
                 core.committed(write)
+                if not write.is_firm:
+                    self._count(write.outcomes)
                 for letter in write.dead_letters:
                     self._copy(letter)
             elif code in _LOST:
@@ -197,6 +202,8 @@ class ServedPartition:
             self.changed()
             done(code)
 
+        if write.is_firm:  # it holds already; if it is sent again, that has no outcomes
+            self._count(write.outcomes)
         self._persister.write(write, persisted)
 
     def _copy(self, letter: DeadLetter) -> None:

@@ -7,7 +7,8 @@ fences it, and when no member of its group has a session here any more.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 
 from penstock.broker.coordinators.share_states import ShareStates
@@ -24,6 +25,7 @@ from penstock.model.ownership import owned_by_loop
 from penstock.settings.live import LiveSettings
 from penstock.share_state.key import SharePartitionKey
 from penstock.shares.sessions import PartitionKey, SessionKey, ShareSession, ShareSessions
+from penstock.shares.states import Outcome
 
 
 @owned_by_loop()
@@ -48,9 +50,14 @@ class SharePartitions:
         self._served: dict[SharePartitionKey, ServedPartition] = {}
         self._by_replica: dict[Replica, dict[SharePartitionKey, None]] = {}
         self._members: dict[str, int] = {}  # the sessions of each group
+        self.outcomes: dict[tuple[str, str], Counter[Outcome]] = {}
+        """How deliveries ended, by group and topic, since this broker started."""
 
     def __len__(self) -> int:
         return len(self._served)
+
+    def __iter__(self) -> Iterator[ServedPartition]:
+        return iter(self._served.values())
 
     def get(self, group_id: str, topic_id: Uuid, partition: int) -> ServedPartition | None:
         return self._served.get(SharePartitionKey(group_id, topic_id, partition))
@@ -68,12 +75,21 @@ class SharePartitions:
                 loop=self._loop,
                 clock=self._clock,
                 dead_letters=self._dead_letters,
+                count=partial(self._count, group_id, replica.topic_partition.topic),
                 lost=self._drop,
             )
             self._served[key] = served
             self._by_replica.setdefault(replica, {})[key] = None
             served.load()
         return served
+
+    def _count(self, group_id: str, topic: str, outcomes: Mapping[Outcome, int]) -> None:
+        counted = self.outcomes.get((group_id, topic))
+        if counted is None:
+            if len(self.outcomes) >= OUTCOMES_MAX:  # groups come and go: those that came first are forgotten
+                del self.outcomes[next(iter(self.outcomes))]
+            counted = self.outcomes[group_id, topic] = Counter()
+        counted.update(outcomes)
 
     # -- sessions -----------------------------------------------------------------------------------------------------
 
@@ -162,3 +178,4 @@ class SharePartitions:
 
 
 IDLE_CHECK_S = 1.0
+OUTCOMES_MAX = 10_000

@@ -16,6 +16,7 @@ from penstock.client.wire.admin.group_lag import lag_of
 from penstock.client.wire.admin.group_members import WITH_OFFSETS
 from penstock.client.wire.admin.topics import EARLIEST, LATEST
 from penstock.console.observe.pipelines import PIPELINES, PipelineWords
+from penstock.console.observe.share_groups import share_groups
 from penstock.console.views.lag import EndTimes
 from penstock.console.views.sample import Directory, GroupSeen, Sample, Traffic
 from penstock.doctor.metrics_pages import Page, find_pages, read_pages
@@ -132,6 +133,9 @@ class Sampler:
                 lags = tuple(lag_of(group, committed, ends))
                 read.update(TopicPartition(each.topic, each.partition) for each in lags)
                 found[group.group_id] = GroupSeen(group, lags)
+        for seen in share_groups(admin, ends, GROUPS_MAX - len(found)):
+            read.update(TopicPartition(each.topic, each.partition) for each in seen.lags)
+            found[seen.description.group_id] = seen
         for partition in read & ends.keys():
             self._end_times.remember(partition, ends[partition], at_ms)
         self._end_times.keep_only(read)

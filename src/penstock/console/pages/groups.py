@@ -24,15 +24,18 @@ from penstock.console.pages.layout import (
 from penstock.console.views.groups import RESETS, GroupRow, GroupState
 from penstock.console.views.listing import Listing
 
+_LAG = "Records between the committed offsets and the ends."
+_SHARE_LAG = "Records that are neither accepted nor given up."
+
 COLUMNS = [
     Column("Group", "name"),
     Column("Protocol", "kind", minor=True),
     Column("State", "state"),
     Column("Members", "members", number=True),
     Column("Topics", minor=True),
-    Column("Lag", "lag", number=True, hint="Records between the committed offsets and the ends."),
+    Column("Lag", "lag", number=True, hint=f"{_LAG} Of share groups: {_SHARE_LAG[0].lower()}{_SHARE_LAG[1:]}"),
     Column("Behind", "seconds", number=True, hint="How long ago the next record to read was written."),
-    Column("Reads", "rate", number=True, hint="Records a second, computed from commits."),
+    Column("Reads", "rate", number=True, hint="Records a second, computed from commits and acknowledgements."),
 ]
 _TOPICS_MAX = 3
 
@@ -85,7 +88,7 @@ def state(view: GroupState) -> Markup:
                 Fact("Coordinator", f"broker {group.coordinator}"),
                 Fact("Epoch", units.count(group.epoch)),
                 Fact("Members", units.count(row.members)),
-                Fact("Lag", units.count(row.lag), "Records between the committed offsets and the ends."),
+                Fact("Lag", units.count(row.lag), _SHARE_LAG if view.is_share else _LAG),
                 Fact("Behind", units.duration(row.seconds), "How long ago the next record to read was written."),
                 Fact("Reads", units.rate(row.rate, "records")),
             ]
@@ -100,14 +103,17 @@ def state(view: GroupState) -> Markup:
 def _lags(view: GroupState) -> Markup:
     if not view.lags:
         return empty("The group has neither partitions nor committed offsets.")
+    position = Column("Committed", number=True)
+    if view.is_share:
+        position = Column("Start", number=True, hint="All records before it are done; records after it may be, too.")
     columns = [
         Column("Topic"),
         Column("Partition", number=True),
-        Column("Committed", number=True),
+        position,
         Column("End", number=True),
         Column("Lag", number=True),
         Column("Behind", number=True),
-        Column("Member", minor=True),
+        Column("Members" if view.is_share else "Member", minor=True),
     ]
     rows: list[list[Child]] = [
         [
@@ -137,7 +143,7 @@ def _members(view: GroupState) -> Markup:
     columns = [
         Column("Client"),
         Column("Host"),
-        Column("Instance", minor=True, hint="Of static members."),
+        *([] if view.is_share else [Column("Instance", minor=True, hint="Of static members.")]),
         Column("Epoch", number=True, minor=True),
         Column("Partitions"),
         Column("Member id", minor=True),
@@ -152,7 +158,7 @@ def _members(view: GroupState) -> Markup:
             [
                 member.client_id,
                 member.host,
-                member.instance_id or units.UNKNOWN,
+                *([] if view.is_share else [member.instance_id or units.UNKNOWN]),
                 units.count(member.epoch),
                 joined(
                     "; ".join(f"{topic} {', '.join(numbers)}" for topic, numbers in by_topic.items()) or "idle",
@@ -168,7 +174,10 @@ def reset_form(view: GroupState, given: Mapping[str, str], frame: Frame) -> Mark
     """Asks for a preview by a GET, so that the preview has an address."""
     if frame.read_only:
         return NOTHING
-    topics = {"": "all topics it has committed in", **{name: name for name in view.row.topics}}
+    topics = {
+        "": "all topics it has read" if view.is_share else "all topics it has committed in",
+        **{name: name for name in view.row.topics},
+    }
     return tag(
         "section",
         tag("h2", "Reset offsets", id="reset"),
@@ -194,7 +203,7 @@ def reset_preview(view: GroupState, given: Mapping[str, str], resets: Sequence[O
     columns = [
         Column("Topic"),
         Column("Partition", number=True),
-        Column("Committed", number=True),
+        Column("Start" if view.is_share else "Committed", number=True),
         Column("New", number=True),
         Column("Change", number=True),
         Column("Remark"),
@@ -206,7 +215,9 @@ def reset_preview(view: GroupState, given: Mapping[str, str], resets: Sequence[O
     if view.description.members:
         apply: Markup = tag(
             "p",
-            "The group has members, which would go on from their own positions. Stop them first: ",
+            "The group has members",
+            "" if view.is_share else ", which would go on from their own positions",
+            ". Stop them first: ",
             view.description.who(),
             class_="flash warn",
         )
@@ -217,6 +228,7 @@ def reset_preview(view: GroupState, given: Mapping[str, str], resets: Sequence[O
             hidden("back", address("/group", name=view.row.name)),
             [hidden(name, given.get(name, "")) for name in ("topic", "to", "value")],
             hidden("name", view.row.name),
+            hidden("type", view.description.type),
             tag("button", "Reset these offsets", class_="danger"),
         )
     return tag(

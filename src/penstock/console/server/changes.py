@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.client.wire.admin import Acl, AclFilter, ResourceType
+from penstock.client.wire.admin.share_groups import SHARE
 from penstock.console.markup import address
 from penstock.console.observe.access import ClusterAccess
 from penstock.console.observe.pipelines import redrive
@@ -152,7 +153,8 @@ def reset_group(access: ClusterAccess, form: Form) -> str:
         target = parse_reset(form)
     except ValueError as error:
         raise Refused(str(error)) from error
-    done = reset(access, form["name"], target, form.get("topic", ""), dry_run=False)
+    is_share = form.get("type") == SHARE
+    done = reset(access, form["name"], target, form.get("topic", ""), is_share=is_share, dry_run=False)
     return f"{len(done)} offsets of group {form['name']} are reset."
 
 

@@ -157,16 +157,27 @@ async def _preview(visit: Visit, view: GroupState) -> Markup:
     try:
         target = parse_reset(visit.parameters)
         resets = await visit.workspace.ask(
-            lambda access: reset(access, view.row.name, target, visit.parameters.get("topic", ""), dry_run=True)
+            lambda access: reset(
+                access,
+                view.row.name,
+                target,
+                visit.parameters.get("topic", ""),
+                is_share=view.is_share,
+                dry_run=True,
+            )
         )
     except (ValueError, ClientError, KafkaError) as error:
         return tag("p", str(error), class_="flash error")
     return groups_page.reset_preview(view, visit.parameters, resets, visit.frame)
 
 
-def reset(access: ClusterAccess, group_id: str, to: ResetTarget, topic: str, *, dry_run: bool) -> list[OffsetReset]:
-    """In one topic, or in all that the group has committed in."""
+def reset(
+    access: ClusterAccess, group_id: str, to: ResetTarget, topic: str, *, is_share: bool, dry_run: bool
+) -> list[OffsetReset]:
+    """In one topic, or in all that the group has read."""
     with access.admin() as admin:
+        if is_share:
+            return admin.share_groups.reset(group_id, to, topics=[topic] if topic else None, dry_run=dry_run)
         partitions = None
         if topic:
             (described,) = admin.topics.describe([topic])

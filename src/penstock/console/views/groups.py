@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from penstock.client.wire.admin.group_members import GroupDescription
+from penstock.client.wire.admin.group_members import CONSUMER, STREAMS, GroupDescription, GroupMember, in_one_line
 from penstock.client.wire.admin.group_reset import ResetTarget, ShiftBy
+from penstock.client.wire.admin.share_groups import SHARE
 from penstock.console.views.listing import Listing, Sorts, listing, matches, search_of
 from penstock.console.views.sample import GroupSeen, Seen
 from penstock.model.ids import TopicPartition
@@ -23,7 +24,7 @@ class GroupRow:
     lag: int
     seconds: float | None
     rate: float | None
-    """Records a second, computed from commits."""
+    """Records a second, computed from commits; of share groups, records that are done."""
 
 
 _SORTS: Sorts[GroupRow] = {
@@ -61,17 +62,20 @@ class GroupState:
     row: GroupRow
     description: GroupDescription
     lags: tuple[LagRow, ...]
+    is_share: bool = False
 
 
 def group_state(seen: Seen, name: str) -> GroupState | None:
     group = None if seen.now is None else seen.now.groups.get(name)
     if group is None:
         return None
-    owners = group.description.owners()
+    readers: dict[TopicPartition, list[GroupMember]] = {}
+    for member in group.description.members:
+        for place in member.assignment:
+            readers.setdefault(place, []).append(member)
     lags = []
     for each in group.lags:
         place = TopicPartition(each.topic, each.partition)
-        owner = owners.get(place)
         lags.append(
             LagRow(
                 each.topic,
@@ -81,10 +85,10 @@ def group_state(seen: Seen, name: str) -> GroupState | None:
                 each.lag,
                 group.seconds.get(place),
                 each.member_id,
-                "" if owner is None else f"{owner.client_id} on {owner.host}",
+                in_one_line((member.client_id, member.host) for member in readers.get(place, ())),
             )
         )
-    return GroupState(_row(seen, name, group), group.description, tuple(lags))
+    return GroupState(_row(seen, name, group), group.description, tuple(lags), group.is_share)
 
 
 def _row(seen: Seen, name: str, group: GroupSeen) -> GroupRow:
@@ -97,12 +101,15 @@ def _row(seen: Seen, name: str, group: GroupSeen) -> GroupRow:
         topics=tuple(sorted({each.topic for each in group.lags})),
         lag=group.lag,
         seconds=group.seconds_behind,
-        rate=seen.rate(None if earlier is None else earlier.committed, group.committed),
+        rate=seen.rate(None if earlier is None else earlier.read, group.read),
     )
 
 
 def kind_of(group: GroupDescription) -> str:
-    return "consumer (KIP-848)" if group.type == "consumer" else "classic"
+    return _KINDS.get(group.type, group.type)
+
+
+_KINDS = {CONSUMER: "consumer (KIP-848)", STREAMS: "streams (KIP-1071)", SHARE: "share (KIP-932)"}
 
 
 RESETS = {

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from penstock.client.wire.admin.cluster import ClusterDescription
 from penstock.client.wire.admin.group_lag import PartitionLag
 from penstock.client.wire.admin.group_members import GroupDescription
+from penstock.client.wire.admin.share_groups import SHARE
 from penstock.client.wire.admin.topics import TopicDescription
 from penstock.model.ids import TopicPartition
 from penstock.pipelines.operate.reports import PipelineReport
@@ -53,7 +54,14 @@ class GroupSeen:
         return max(self.seconds.values(), default=None)
 
     @property
-    def committed(self) -> int:
+    def is_share(self) -> bool:
+        return self.description.type == SHARE
+
+    @property
+    def read(self) -> int:
+        """How many records it has passed; members of a share group also finish records after its start offset."""
+        if self.is_share:
+            return sum(each.end - each.lag for each in self.lags if each.end is not None and each.lag is not None)
         return sum(each.committed or 0 for each in self.lags)
 
 

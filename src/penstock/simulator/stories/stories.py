@@ -16,6 +16,7 @@ from penstock.simulator.stories import (
     replication_story,
     secured_story,
     share_story,
+    streams_story,
     suspend_story,
 )
 from penstock.simulator.story import Story
@@ -41,6 +42,7 @@ STORIES = {
         Story(
             "shares", "a share group's partition and its coordinator, pure", share_story.EVENTS, share_story.play, {}
         ),
+        Story("streams", "a streams group and its members, pure", streams_story.EVENTS, streams_story.play, {}),
         Story(
             "registry",
             "nodes of the schema registry and their topic, pure",
