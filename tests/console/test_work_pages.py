@@ -123,6 +123,49 @@ def test_a_report_draws_fields_over_time(page: Page, broker: RunningNode, unique
     assert "There is no topic" in page.locator("main").inner_text()
 
 
+def test_a_board_draws_several_reports_and_stays_live(
+    browser: Browser, broker: RunningNode, tmp_path: Path, unique_topic: Callable[[str], str]
+) -> None:
+    from confluent_kafka import Producer
+
+    topic = unique_topic("places")
+    with Admin(broker.bootstrap) as admin:
+        admin.topics.create(topic, partitions=2)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+
+    def move(*trucks: str) -> None:
+        for index, truck in enumerate(trucks):
+            place = {"truck": truck, "latitude": 50 + index, "longitude": 8 + index, "speed": 10 * index}
+            producer.produce(topic, key=truck, value=json.dumps(place))
+        producer.flush()
+
+    move("ada <b>", "grace")
+    board = tmp_path / "trucks.toml"
+    board.write_text(
+        f"title = 'My trucks'\n[[panel]]\ntitle = 'Map'\ntopic = '{topic}'\nkind = 'map'\nby = 'truck'\n"
+        f"value = 'speed'\n[[panel]]\ntopic = '{topic}'\nkind = 'bars'\nby = 'truck'\n"
+        "[[panel]]\ntopic = 'nothing-like-that'\n"
+    )
+    with running_console(tmp_path, broker.bootstrap, "--board", str(board)) as console:
+        context = browser.new_context(base_url=console.address)
+        page = context.new_page()
+        page.goto("/reports")
+        page.click("a:has-text('My trucks')")
+        page.wait_for_url("**/reports/trucks")
+        page.wait_for_selector(".map .thing")
+        assert page.locator(".map .thing text").all_text_contents() == ["ada <b>", "grace"]
+        assert page.locator(".bars .name").count() == 2
+        assert "There is no topic" in page.locator("#board").inner_text()
+        move("linus")
+        page.wait_for_selector(".map .thing:has-text('linus')")
+        page.click(".panel .more >> nth=0")
+        page.wait_for_selector("#report .map .thing")
+        assert page.locator("select[name=latitude]").input_value() == "latitude"
+        page.goto("/reports/others")
+        assert "There is no board" in page.locator("main").inner_text()
+        context.close()
+
+
 def test_transactions_users_and_quotas(page: Page, broker: RunningNode, unique_topic: Callable[[str], str]) -> None:
     from confluent_kafka import Producer
 

@@ -31,6 +31,9 @@ def console(
     pipeline: Annotated[
         list[str] | None, typer.Option(metavar="FILE", help="Pipeline file, to draw its graph; repeatable.")
     ] = None,
+    board: Annotated[
+        list[str] | None, typer.Option(metavar="FILE", help="Several reports on one page (TOML); repeatable.")
+    ] = None,
     history: Annotated[
         str | None,
         typer.Option(
@@ -88,6 +91,7 @@ def console(
         masks=tuple(mask or ()),
         registry=registry,
         pipelines=tuple(pipeline or ()),
+        boards=tuple(board or ()),
         history=history or default_history(),
         audit=audit_log,
         certificate=tls_certificate,

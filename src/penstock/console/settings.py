@@ -25,6 +25,8 @@ class ConsoleSettings:
     registry: str | None = None
     pipelines: tuple[str, ...] = ()
     """Pipeline files, whose graphs are drawn."""
+    boards: tuple[str, ...] = ()
+    """Files that put several reports on one page."""
     history: str = ":memory:"
     audit: str | None = None
     """The file for audit lines; None is stderr."""

@@ -354,11 +354,12 @@ def chart(drawn: charts.Chart, text: ChartText) -> Markup:
         shapes.append(
             tag(
                 "text",
-                units.utc(tick.value)[11:16],
+                units.utc(tick.value)[11 : 19 if drawn.has_seconds else 16],
                 x=f"{tick.position:.1f}",
                 y=charts.HEIGHT - 6,
                 class_="across",
                 data_at=int(tick.value),
+                data_seconds=drawn.has_seconds,
             )
         )
     for index, line in enumerate(drawn.lines):

@@ -30,6 +30,7 @@ from penstock.console.observe.access import ClusterAccess
 from penstock.console.pages.layout import SECTIONS, Frame, Page, Part, document, empty, form, labelled, trouble
 from penstock.console.server import cluster_pages, message_pages, security_pages, work_pages
 from penstock.console.server.audit import Audit
+from penstock.console.server.boards import read_board
 from penstock.console.server.changes import CHANGES, Refused
 from penstock.console.server.guard import LOOPBACK, Guard, is_own_form
 from penstock.console.server.sessions import Session, Sessions
@@ -62,6 +63,7 @@ class Console:
         self.settings = settings
         self._schema = schema
         self._rules = tuple(map(parse_rule, settings.masks))
+        self._boards = tuple(map(read_board, settings.boards))
         self._sessions = Sessions()
         self._history = History(settings.history)
         self._audit = Audit(settings.audit)
@@ -134,6 +136,7 @@ class Console:
             Route("/pipeline", self._page(work_pages.pipeline)),
             Route("/dead-letters", self._page(work_pages.dead_letters)),
             Route("/reports", self._page(work_pages.reports)),
+            Route("/reports/{board}", self._page(work_pages.board)),
             Route("/transactions", self._page(work_pages.transactions)),
             Route("/security", self._page(security_pages.security)),
             Route("/schemas", self._page(security_pages.schemas)),
@@ -209,6 +212,7 @@ class Console:
             frame=frame,
             rules=self._rules,
             schema=self._schema,
+            boards=self._boards,
             live=live,
         )
 

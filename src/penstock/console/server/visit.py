@@ -9,6 +9,7 @@ from penstock.console.observe.records import TopicReader
 from penstock.console.pages.layout import Frame, Page
 from penstock.console.server.workspace import Workspace
 from penstock.console.settings import ConsoleSettings
+from penstock.console.views.boards import Board
 from penstock.console.views.decoding import SchemaDecoder
 from penstock.console.views.masking import MaskRule, paths_for
 from penstock.console.views.sample import Seen
@@ -25,6 +26,7 @@ class Visit:
     frame: Frame
     rules: tuple[MaskRule, ...] = ()
     schema: SchemaDecoder | None = None
+    boards: tuple[Board, ...] = ()
     live: bool = False
     """Only the live parts are wanted: nothing is asked of the cluster."""
 

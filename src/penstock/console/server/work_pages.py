@@ -16,16 +16,17 @@ from penstock.console.pages import security as security_page
 from penstock.console.pages.layout import Page, Part, empty
 from penstock.console.server.cluster_pages import waiting
 from penstock.console.server.visit import NotFound, Visit
-from penstock.console.views.charts import draw
+from penstock.console.views.boards import Panel
 from penstock.console.views.decoding import document_of
 from penstock.console.views.graph import Drawing, lay_out
 from penstock.console.views.query import Query
 from penstock.console.views.records import Found, Row
-from penstock.console.views.reports import Reading, Report, fields_of, lines, numeric_fields, parse_report, rows
+from penstock.console.views.reports import Reading, fields_of, located, numeric_fields, parse_report, rows
 from penstock.console.views.sample import record_totals
 from penstock.model.errors import KafkaError
 
 PIPELINES = ("Pipelines", "/pipelines")
+REPORTS = ("Reports", "/reports")
 _SAMPLES = 50
 
 
@@ -64,7 +65,7 @@ def _graph(files: tuple[str, ...], name: str) -> Drawing | None:
     for path in files:
         try:
             found, nodes, edges = observed.graph_of(path)
-        except (OSError, ValueError):
+        except (OSError, ValueError, ImportError):  # a file that is gone or wrong, or an extra that is missing
             continue
         if found == name:
             return lay_out(nodes, edges)
@@ -83,36 +84,73 @@ async def dead_letters(visit: Visit) -> Page:
 
 async def reports(visit: Visit) -> Page:
     report = parse_report(visit.parameters)
-    now = visit.seen.now
-    if report.topic and not visit.live and (now is None or report.topic not in now.topics):
-        now = (await visit.workspace.fresh()).now  # it may be newer than the last sample
-    topics = [] if now is None else [name for name, topic in sorted(now.topics.items()) if not topic.internal]
+    topics = await _topics(visit, report.topic)
     fields: list[str] = []
     numeric: list[str] = []
     content: Markup = empty(
         "Choose a topic.", "A report draws fields of its JSON values over time, and shows the newest records."
     )
     if report.topic and report.topic in topics:
-        readings = await asyncio.to_thread(_read, visit, report)
+        readings = await asyncio.to_thread(_read, visit, report.topic, report.records)
         fields = fields_of(readings[:200])
         numeric = numeric_fields(readings, fields)
-        series, begin, end = lines(readings, report) if not report.problems else ([], 0.0, 1.0)
+        report = located(report, numeric)
         newest = readings[:100]
-        content = reports_page.content(
-            report, draw(series, begin, end), fields, newest, rows(newest, fields), len(readings)
-        )
+        if report.problems:
+            content = tag("p", report.problems[0], class_="flash error")
+        else:
+            picture = reports_page.picture(report, readings, reports_page.title_of(report))
+            content = reports_page.content(report, picture, fields, newest, rows(newest, fields), len(readings))
     elif report.topic:
         content = empty(f"There is no topic {report.topic!r}.")
     parts = [Part("report", content, live=bool(report.topic))]
     if not visit.live:
         parts.insert(0, Part("choose", reports_page.report_form(report, topics, fields, numeric)))
-    return Page(report.topic or "Reports", "reports", parts, [("Reports", "/reports")] if report.topic else [])
+        if not report.topic:
+            parts.append(Part("boards", reports_page.boards_list(visit.boards)))
+    return Page(report.topic or "Reports", "reports", parts, [REPORTS] if report.topic else [])
 
 
-def _read(visit: Visit, report: Report) -> list[Reading]:
+async def board(visit: Visit) -> Page:
+    """Each topic is read once, however many panels show it."""
+    name = visit.path["board"]
+    found = next((each for each in visit.boards if each.name == name), None)
+    if found is None:
+        raise NotFound(f"There is no board {name!r}: start the console with --board {name}.toml")
+    wanted: dict[str, int] = {}
+    for panel in found.panels:
+        wanted[panel.report.topic] = max(wanted.get(panel.report.topic, 0), panel.report.records)
+    topics = await _topics(visit, next(iter(wanted)))
+    read = {
+        topic: await asyncio.to_thread(_read, visit, topic, records)
+        for topic, records in wanted.items()
+        if topic in topics
+    }
+    pictures = [_picture(panel, read.get(panel.report.topic)) for panel in found.panels]
+    return Page(found.title, "reports", [Part("board", reports_page.board(found, pictures), live=True)], [REPORTS])
+
+
+def _picture(panel: Panel, readings: list[Reading] | None) -> Markup:
+    if readings is None:
+        return reports_page.no_topic(panel.title, panel.report.topic)
+    newest = readings[: panel.report.records]
+    report = panel.report
+    if report.kind == "map":
+        report = located(report, numeric_fields(newest, fields_of(newest[:50])))
+    return reports_page.picture(report, newest, panel.title)
+
+
+async def _topics(visit: Visit, wanted: str) -> list[str]:
+    now = visit.seen.now
+    if wanted and not visit.live and (now is None or wanted not in now.topics):
+        now = (await visit.workspace.fresh()).now  # it may be newer than the last sample
+    return [] if now is None else [name for name, topic in sorted(now.topics.items()) if not topic.internal]
+
+
+def _read(visit: Visit, topic: str, records: int) -> list[Reading]:
     """The newest records whose values are JSON objects, the newest first."""
     found: list[Row] = []
-    for each in visit.reader(report.topic).search(Query(), report.records):
+    for each in visit.reader(topic).search(Query(), records):
         if isinstance(each, Found):
             found += each.rows
     documents = ((document_of(row.value, visit.schema), row.timestamp_ms) for row in found)

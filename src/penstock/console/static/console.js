@@ -7,6 +7,7 @@ const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
 // -- Times: the server writes UTC, which stays in the tooltip.
 
 const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+const seconds = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 
 function localTimes(root) {
   for (const each of $$("time[datetime]", root)) {
@@ -19,7 +20,9 @@ function localTimes(root) {
         String(at.getMilliseconds()).padStart(3, "0");
     }
   }
-  for (const each of $$("text[data-at]", root)) each.textContent = clock.format(new Date(Number(each.dataset.at)));
+  for (const each of $$("text[data-at]", root)) {
+    each.textContent = ("seconds" in each.dataset ? seconds : clock).format(new Date(Number(each.dataset.at)));
+  }
 }
 
 // -- Live parts. A part in which the user types, or has selected text, waits.
