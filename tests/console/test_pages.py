@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from penstock.arrow import read_table
 from penstock.client.wire.admin import Admin
 from penstock.model.ids import TopicPartition
 from penstock.testing.nodes import RunningNode
@@ -64,6 +66,41 @@ def searched(page: Page) -> str:
     """The text at the end of a search."""
     page.wait_for_selector("body[data-search=done]", state="attached")
     return page.locator("#status").inner_text()
+
+
+def test_a_file_is_looked_at_and_sent(
+    page: Page, console: RunningConsole, broker: RunningNode, unique_topic: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Of more than one piece; lines that are wrong are named, and left out."""
+    name = unique_topic("files")
+    with Admin(broker.bootstrap) as admin:
+        admin.topics.create(name, partitions=3)
+    lines = [json.dumps({"id": index, "who": f"<b>{index % 7}", "text": "x" * 200}) for index in range(12_000)]
+    lines[2] = '{"id": 2'
+    file = tmp_path / "records.jsonl"
+    file.write_text("\n".join(lines) + "\n\n")
+    assert file.stat().st_size > 2 * 1024 * 1024
+    page.goto(f"/topics/{name}/produce")
+    page.set_input_files("form[data-upload] input[type=file]", str(file))
+    page.fill("form[data-upload] input[name=key]", "who")
+    page.click("text=Look at it")
+    page.wait_for_selector("form[data-state=checked]")
+    shown = page.locator("form[data-upload]").inner_text()
+    assert "12,001 lines, 11,999 records. 1 lines are wrong and left out." in shown
+    assert "line 3: it is not JSON: Expecting ',' delimiter, at character 9" in shown
+    assert "<b>0" in page.locator(".preview tbody tr >> nth=0").inner_text()
+    page.click("text=Send 11,999 records")
+    page.wait_for_selector("form[data-state=done]")
+    assert "11,999 records are written" in page.locator("form[data-upload]").inner_text()
+    written = read_table(broker.bootstrap, name, key="string", value="string", columns=["key", "value"])
+    ids = sorted(json.loads(value)["id"] for value in written["value"].to_pylist())
+    assert ids == [index for index in range(12_000) if index != 2]
+    assert set(written["key"].to_pylist()) == {f"<b>{index}" for index in range(7)}
+    assert any('"file.produce"' in line and '"records"' in line for line in console.audit_lines())
+    page.fill("form[data-upload] input[name=key]", "nobody")
+    page.click("text=Look at it")
+    page.wait_for_selector("text=12,000 lines are wrong")
+    assert page.locator(".errors li").count() == 100
 
 
 def test_the_overview_shows_the_broker_and_stays_live(page: Page) -> None:

@@ -9,11 +9,13 @@ from penstock.client.errors import UnknownTopic
 from penstock.client.wire.partition_log import PartitionLog
 from penstock.console.views.graph import Edge, Node
 from penstock.model.ids import TopicPartition
-from penstock.pipelines.operate.dead_letters import Cause, CauseSummary, Selection
+from penstock.pipelines.operate.dead_letters import Cause, CauseSummary, Letter, Selection
 from penstock.pipelines.operate.reports import REPORT_KEY, PipelineReport, UnreadableReport
 from penstock.spark.progress.query_progress import QueryProgress, UnreadableProgress
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from penstock.console.observe.access import ClusterAccess
     from penstock.pipelines.operate.replay import ReplayResult
 
@@ -79,10 +81,19 @@ def summary(access: ClusterAccess, topic: str, reason: str, samples: int) -> dic
     return letters.summary(Selection(reason=reason), samples=samples)
 
 
-def redrive(access: ClusterAccess, topic: str, selection: Selection, to: str = "") -> ReplayResult:
+def letter_at(access: ClusterAccess, topic: str, partition: int, offset: int) -> tuple[Letter, bool] | None:
+    """A letter, and whether it was redriven."""
     from penstock.pipelines.operate.replay import DeadLetterTopic
 
-    return DeadLetterTopic(access.bootstrap, topic, access.options or None).replay(selection, to)
+    return DeadLetterTopic(access.bootstrap, topic, access.options or None).one(partition, offset)
+
+
+def redrive(
+    access: ClusterAccess, topic: str, selection: Selection, edited: Mapping[tuple[int, int], bytes] | None = None
+) -> ReplayResult:
+    from penstock.pipelines.operate.replay import DeadLetterTopic
+
+    return DeadLetterTopic(access.bootstrap, topic, access.options or None).replay(selection, edited=edited)
 
 
 def graph_of(path: str) -> tuple[str, tuple[Node, ...], tuple[Edge, ...]]:

@@ -10,6 +10,7 @@ from penstock.console.pages.layout import (
     Column,
     Fact,
     Frame,
+    check_box,
     empty,
     facts,
     form,
@@ -270,6 +271,7 @@ def _samples(topic: str, cause: Cause, each: CauseSummary, frame: Frame) -> Mark
 def _letter(topic: str, letter: Letter, frame: Frame) -> Markup:
     key, value = decode(letter.key), decode(letter.value, pretty=True)
     where = address("/topics/", topic) + f"/messages/{letter.partition}/{letter.offset}"
+    place = f"{letter.partition}:{letter.offset}"
     return tag(
         "details",
         tag(
@@ -278,8 +280,50 @@ def _letter(topic: str, letter: Letter, frame: Frame) -> Markup:
             f" {letter.origin or ''} key {key.preview}",
         ),
         tag("pre", value.text, tabindex=0),
-        redrive_form(topic, letter.reason, "", "Redrive this one", frame, f"{letter.partition}:{letter.offset}"),
+        tag(
+            "div",
+            redrive_form(topic, letter.reason, "", "Redrive this one", frame, place),
+            tag("a", "Edit it first", href=address("/dead-letters/edit", topic=topic, place=place), class_="button")
+            if not frame.read_only
+            else None,
+            class_="inline",
+        ),
         class_="finding",
+    )
+
+
+def about_letter(letter: Letter) -> Markup:
+    return facts(
+        [
+            Fact("Reason", one_line(letter.reason, 300)),
+            Fact("Pipeline", letter.pipeline),
+            Fact("From", letter.origin or units.UNKNOWN),
+            Fact("Key", decode(letter.key).preview),
+            Fact("Written", time(letter.timestamp_ms)),
+        ]
+    )
+
+
+def edit_form(letter: Letter, text: str, frame: Frame) -> Markup:
+    if frame.read_only:
+        return empty("This console is read-only.")
+    place = f"{letter.partition}:{letter.offset}"
+    return form(
+        "/do/letters.edit",
+        frame.csrf,
+        hidden("name", letter.topic),
+        hidden("place", place),
+        hidden("back", address("/dead-letters/edit", topic=letter.topic, place=place)),
+        labelled(
+            "Value",
+            # A browser leaves out the first newline of the content.
+            tag("textarea", "\n", text, name="value", rows=18, spellcheck="false", id="search"),
+            "Key, headers, partition and timestamp stay those of the record.",
+        ),
+        check_box("text", "send it although it is not JSON"),
+        tag("button", "Redrive the edited record", class_="primary"),
+        tag("p", "The letter itself stays in its topic as it is. The record is sent once.", class_="note"),
+        class_="stack box large",
     )
 
 

@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from penstock.client.access import open_access
@@ -28,7 +28,7 @@ from penstock.console.history import History
 from penstock.console.markup import Markup, joined, tag
 from penstock.console.observe.access import ClusterAccess
 from penstock.console.pages.layout import SECTIONS, Frame, Page, Part, document, empty, form, labelled, trouble
-from penstock.console.server import cluster_pages, message_pages, security_pages, work_pages
+from penstock.console.server import cluster_pages, message_pages, security_pages, uploads, work_pages
 from penstock.console.server.audit import Audit
 from penstock.console.server.boards import read_board
 from penstock.console.server.changes import CHANGES, Refused
@@ -40,12 +40,14 @@ from penstock.console.server.workspace import Workspace
 from penstock.console.settings import ConsoleSettings
 from penstock.console.views.decoding import SchemaDecoder
 from penstock.console.views.masking import parse_rule
+from penstock.console.views.uploads import BadUpload
 from penstock.model.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("penstock.console")
 
 PATIENCE_S = 10.0
 PATIENCE_LIVE_S = 0.5  # of pages that fill themselves when the first sample is there
+DRAFT_MAX = 2 * 1024 * 1024
 FORM_BYTES_MAX = 16 * 1024 * 1024
 _RENDERED_MAX = 256
 _UNAUTHORIZED = frozenset(code for code in ErrorCode if "AUTHORIZATION" in code.name)
@@ -125,6 +127,7 @@ class Console:
             Route(topic, self._page(cluster_pages.topic)),
             Route(f"{topic}/settings", self._page(cluster_pages.topic_settings)),
             Route(f"{topic}/produce", self._page(cluster_pages.topic_produce)),
+            Route(f"{topic}/produce/piece", self._piece, methods=["POST"]),
             Route(f"{topic}/messages", self._page(message_pages.page)),
             Route(f"{topic}/messages/stream", self._answer(self._stream)),
             Route(f"{topic}/messages/export", self._answer(message_pages.export)),
@@ -135,6 +138,7 @@ class Console:
             Route("/pipelines", self._page(work_pages.pipelines, PATIENCE_LIVE_S)),
             Route("/pipeline", self._page(work_pages.pipeline)),
             Route("/dead-letters", self._page(work_pages.dead_letters)),
+            Route("/dead-letters/edit", self._page(work_pages.edit_letter)),
             Route("/reports", self._page(work_pages.reports)),
             Route("/reports/{board}", self._page(work_pages.board)),
             Route("/transactions", self._page(work_pages.transactions)),
@@ -154,6 +158,7 @@ class Console:
             response: Response
             try:
                 visit = await self._visit(request, session, patience_s=patience_s)
+                visit = replace(visit, draft=session.take_draft())
                 if "text/event-stream" in request.headers.get("accept", ""):
                     return event_stream(self._live(request, visit, page_of))
                 try:
@@ -288,12 +293,40 @@ class Console:
             reason = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
             self._audit.write(session.user, name, subject, f"refused: {reason}")
             session.flash = ("error", reason)
+            session.draft = given.get(change.draft, "")[:DRAFT_MAX] if change.draft else None
         else:
             self._audit.write(session.user, name, subject, "ok")
             session.flash = ("ok", said)
             back = back if change.then is None else change.then(given)
             await workspace.fresh()
         return RedirectResponse(back, 303)
+
+    async def _piece(self, request: Request) -> Response:
+        """A piece of a file of records: looked at, or written."""
+        session, _ = self._session(request)
+        workspace = self._workspaces.get(session.user)
+        topic, given = request.path_params["name"], dict(request.query_params)
+        if workspace is None:
+            return Response("sign in first", 401)
+        data = await _read_body(request)
+        if not is_own_form(session, request.headers.get("x-csrf", ""), request.headers.get("sec-fetch-site")):
+            self._audit.write(session.user, "file.produce", topic, "refused: not a form of this session")
+            return Response("This form is not of this session: load the page again.", 403)
+        writes = given.get("write") == "1"
+        try:
+            if self.settings.read_only:
+                raise Refused("this console is read-only")
+            piece = await asyncio.to_thread(uploads.read_piece, given, data)
+            if writes:
+                await workspace.ask(lambda access: uploads.write(access, topic, piece.entries))
+        except (Refused, BadUpload, ClientError, KafkaError) as error:
+            if writes:
+                self._audit.write(session.user, "file.produce", topic, f"refused: {error}")
+            return Response(str(error), 400, media_type="text/plain")
+        if writes:
+            self._audit.write(session.user, "file.produce", topic, "ok", records=str(len(piece.entries)))
+        answered = uploads.answer(piece, with_preview=not writes and given.get("first") == "1")
+        return JSONResponse(answered)
 
     # -- Sessions.
 
@@ -428,9 +461,14 @@ def _own_address(text: str) -> str:
 
 
 async def _read_form(request: Request) -> dict[str, str]:
+    body = await _read_body(request)
+    return dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
+
+
+async def _read_body(request: Request) -> bytes:
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
         if len(body) > FORM_BYTES_MAX:
             raise ClientDisconnect
-    return dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
+    return bytes(body)

@@ -98,6 +98,7 @@ async def topic_produce(visit: Visit) -> Page:
     parts = [
         Part("tabs", topics_page.topic_tabs(view.name, "produce")),
         Part("produce", topics_page.produce_form(view, visit.frame)),
+        Part("file", topics_page.file_form(view, visit.frame)),
     ]
     return Page(view.name, "topics", parts, [TOPICS])
 

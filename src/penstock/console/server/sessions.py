@@ -21,10 +21,16 @@ class Session:
     user: str | None = None
     used: float = field(default_factory=time.monotonic)
     flash: tuple[str, str] | None = None
+    draft: str | None = None
+    """What was typed into a form that was refused."""
 
     def take_flash(self) -> tuple[str, str] | None:
         flash, self.flash = self.flash, None
         return flash
+
+    def take_draft(self) -> str | None:
+        draft, self.draft = self.draft, None
+        return draft
 
 
 class Sessions:

@@ -27,6 +27,8 @@ class Visit:
     rules: tuple[MaskRule, ...] = ()
     schema: SchemaDecoder | None = None
     boards: tuple[Board, ...] = ()
+    draft: str | None = None
+    """What was typed into a form of this page that was refused."""
     live: bool = False
     """Only the live parts are wanted: nothing is asked of the cluster."""
 

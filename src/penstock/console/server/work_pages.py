@@ -7,7 +7,7 @@ import time
 
 from penstock.client.errors import ClientError
 from penstock.client.wire.admin.transactions import OpenTransaction, TransactionDescription
-from penstock.console.markup import Markup, joined, tag
+from penstock.console.markup import Markup, address, joined, tag
 from penstock.console.observe import pipelines as observed
 from penstock.console.observe.access import ClusterAccess
 from penstock.console.pages import pipelines as pipelines_page
@@ -19,6 +19,7 @@ from penstock.console.server.visit import NotFound, Visit
 from penstock.console.views.boards import Panel
 from penstock.console.views.decoding import document_of
 from penstock.console.views.graph import Drawing, lay_out
+from penstock.console.views.letters import BadLetter, editable, parse_place, seen_letter
 from penstock.console.views.query import Query
 from penstock.console.views.records import Found, Row
 from penstock.console.views.reports import Reading, fields_of, located, numeric_fields, parse_report, rows
@@ -75,11 +76,41 @@ def _graph(files: tuple[str, ...], name: str) -> Drawing | None:
 async def dead_letters(visit: Visit) -> Page:
     topic, reason = visit.parameters.get("topic", ""), visit.parameters.get("reason", "")
     found = await visit.workspace.ask(lambda access: observed.summary(access, topic, reason, _SAMPLES if reason else 0))
+    for each in found.values():
+        each.samples = [seen_letter(letter, visit.rules) for letter in each.samples]
     parts = [
         Part("find", pipelines_page.filter_form(topic, reason)),
         Part("letters", pipelines_page.letters(topic, found, reason, visit.frame)),
     ]
     return Page(topic, "pipelines", parts, [PIPELINES])
+
+
+async def edit_letter(visit: Visit) -> Page:
+    topic, place = visit.parameters.get("topic", ""), visit.parameters.get("place", "")
+    try:
+        partition, offset = parse_place(place)
+    except BadLetter as error:
+        raise NotFound(str(error)) from error
+    found = await visit.workspace.ask(lambda access: observed.letter_at(access, topic, partition, offset))
+    if found is None:
+        raise NotFound(f"There is no letter {place} in {topic}.")
+    letter, is_redriven = found
+    try:
+        text = editable(letter, visit.rules)
+        problem = "It was redriven before." if is_redriven else ""
+    except BadLetter as error:
+        text, problem = "", str(error)
+    parts = [
+        Part("about", pipelines_page.about_letter(letter)),
+        Part(
+            "edit",
+            empty(problem)
+            if problem
+            else pipelines_page.edit_form(letter, text if visit.draft is None else visit.draft, visit.frame),
+        ),
+    ]
+    crumbs = [PIPELINES, (topic, address("/dead-letters", topic=topic, reason=letter.reason))]
+    return Page(place, "pipelines", parts, crumbs)
 
 
 async def reports(visit: Visit) -> Page:

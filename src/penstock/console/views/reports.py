@@ -180,14 +180,14 @@ def places(readings: Sequence[Reading], report: Report) -> list[Place]:
             continue
         name = MISSING if by_path is None else value_at(reading.document, by_path)
         value = MISSING if value_path is None else value_at(reading.document, value_path)
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
         found.append(
             Place(
                 "" if name is MISSING else str(name)[:60],
                 float(north),
                 float(east),
                 _time(reading, at_path) or reading.timestamp_ms,
-                float(value) if is_number else None,
+                number,
             )
         )
     return found
