@@ -111,6 +111,20 @@ def test_the_overview_shows_the_broker_and_stays_live(page: Page) -> None:
     page.wait_for_selector("#doctor:has-text('Looked at')")
 
 
+def test_events_appear_while_the_page_is_open(
+    page: Page, broker: RunningNode, unique_topic: Callable[[str], str]
+) -> None:
+    name = unique_topic("happened")
+    page.goto("/")
+    page.wait_for_selector("body[data-connected=yes]")
+    with Admin(broker.bootstrap) as admin:
+        admin.topics.create(name, partitions=1)
+        page.wait_for_selector(f"#events a:has-text('topic {name} is created')")
+        admin.topics.delete(name)
+    page.goto("/events")
+    page.wait_for_selector(f"#events:has-text('topic {name} is deleted')")
+
+
 def test_a_topic_is_created_changed_and_deleted(
     page: Page, console: RunningConsole, broker: RunningNode, unique_topic: Callable[[str], str]
 ) -> None:

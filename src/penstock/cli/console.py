@@ -13,6 +13,13 @@ _LISTEN = "127.0.0.1:8080"
 
 def console(
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address to listen on.")] = _LISTEN,
+    cluster: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=HOST:PORT",
+            help="One of several clusters, instead of --bootstrap-server; or @PROFILE; repeatable.",
+        ),
+    ] = None,
     sign_in: Annotated[
         bool,
         typer.Option("--sign-in", help="Ask for a user and password of the cluster, and act as that user."),
@@ -68,6 +75,7 @@ def console(
         penstock console
         penstock console -b kafka-1:9092 --read-only
         penstock console -b @prod --sign-in --listen 0.0.0.0:8443 --tls-certificate web.pem --tls-key web.key
+        penstock console --cluster prod=@prod --cluster test=127.0.0.1:9092
         penstock console --mask 'payments:card.number' --registry http://127.0.0.1:8081
     """
     try:
@@ -83,6 +91,7 @@ def console(
     host, port = parse_listen(listen)
     settings = ConsoleSettings(
         bootstrap=bootstrap_server,
+        clusters=tuple(cluster or ()),
         host=host,
         port=port,
         sign_in=sign_in,

@@ -13,7 +13,9 @@ DEFAULT_LISTEN = "127.0.0.1:8080"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleSettings:
-    bootstrap: str
+    bootstrap: str = ""
+    clusters: tuple[str, ...] = ()
+    """`NAME=HOST:PORT`: several clusters, instead of the one at `bootstrap`."""
     host: str = "127.0.0.1"
     port: int = 8080
     sign_in: bool = False

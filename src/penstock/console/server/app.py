@@ -11,7 +11,7 @@ import contextlib
 import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.resources import files
 from urllib.parse import parse_qsl
@@ -60,25 +60,39 @@ class SignInNeeded(Exception):
     """The console asks for a sign-in, and this session has none."""
 
 
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What the clusters of a console have in common."""
+
+    history: History
+    audit: Audit
+    schema: SchemaDecoder | None = None
+    clusters: tuple[str, ...] = ()
+    """Their names; none if there is one cluster alone."""
+
+
 class Console:
-    def __init__(self, settings: ConsoleSettings, schema: SchemaDecoder | None = None) -> None:
+    """The pages of one cluster."""
+
+    def __init__(self, settings: ConsoleSettings, shared: Shared, cluster: str = "") -> None:
+        """`cluster`: its name, if the console has several; `settings.bootstrap` is where it is."""
         self.settings = settings
-        self._schema = schema
+        self.cluster = cluster
+        self._shared = shared
+        self._schema = shared.schema
         self._rules = tuple(map(parse_rule, settings.masks))
         self._boards = tuple(map(read_board, settings.boards))
         self._sessions = Sessions()
-        self._history = History(settings.history)
-        self._audit = Audit(settings.audit)
+        self._history = shared.history
         self._workspaces: dict[str | None, Workspace] = {}
         self._rendered: dict[tuple[str | None, str], tuple[int, dict[str, str]]] = {}
         self._streams: message_pages.MessageStreams | None = None
         self._stopping = asyncio.Event()
         self.cookie = "penstock-console"
-        names = frozenset({*LOOPBACK, settings.host.lower(), *(name.lower() for name in settings.names)})
         self.app = Starlette(
             routes=self._routes(),
             lifespan=self._lifespan,
-            middleware=[Middleware(Guard, names=names)],
+            middleware=[] if cluster else [Middleware(Guard, names=known_names(settings))],
             exception_handlers={404: self._missing},
         )
 
@@ -88,8 +102,23 @@ class Console:
         if self._streams is not None:
             self._streams.close()
 
+    def workspace_of(self, request: Request) -> Workspace | None:
+        """None if this browser has not signed in."""
+        found = self._sessions.find(request.cookies.get(self.cookie))
+        return self._workspaces.get(None if found is None else found.user)
+
+    def _note(self, user: str | None, action: str, subject: str, result: str, **details: str) -> None:
+        """A line in the audit log."""
+        named = {"cluster": self.cluster} if self.cluster else {}
+        self._shared.audit.write(user, action, subject, result, **named, **details)
+
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        async with self.running():
+            yield
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
         self._streams = message_pages.MessageStreams()
         if not self.settings.sign_in:
             self._open(None, ClusterAccess(self.settings.bootstrap))
@@ -102,8 +131,6 @@ class Console:
             warming.cancel()
             self.stop()
             await asyncio.gather(*(workspace.close() for workspace in self._workspaces.values()))
-            self._history.close()
-            self._audit.close()
 
     def _open(self, user: str | None, access: ClusterAccess) -> Workspace:
         workspace = self._workspaces[user] = Workspace(access, self._history, user)
@@ -123,6 +150,7 @@ class Console:
         topic = "/topics/{name}"
         return [
             Route("/", self._page(cluster_pages.overview, PATIENCE_LIVE_S)),
+            Route("/events", self._page(cluster_pages.events)),
             Route("/topics", self._page(cluster_pages.topics, PATIENCE_LIVE_S)),
             Route(topic, self._page(cluster_pages.topic)),
             Route(f"{topic}/settings", self._page(cluster_pages.topic_settings)),
@@ -147,7 +175,7 @@ class Console:
             Route("/do/{change}", self._change, methods=["POST"]),
             Route("/sign-in", self._sign_in, methods=["GET", "POST"]),
             Route("/sign-out", self._sign_out, methods=["POST"]),
-            Route("/static/{file}", self._static),
+            Route("/static/{file}", static_file),
         ]
 
     def _page(self, page_of: PageOf, patience_s: float = PATIENCE_S) -> Handler:
@@ -203,6 +231,8 @@ class Console:
             csrf=session.csrf,
             user=session.user,
             cluster=workspace.cluster_id,
+            here=self.cluster,
+            others=self._shared.clusters,
             read_only=self.settings.read_only,
             hidden=self._hidden(),
             live="1",
@@ -281,7 +311,7 @@ class Console:
             return Response("there is no such change", 404)
         given = await _read_form(request)
         if not is_own_form(session, given.get("csrf", ""), request.headers.get("sec-fetch-site")):
-            self._audit.write(session.user, name, given.get(change.subject, ""), "refused: not a form of this session")
+            self._note(session.user, name, given.get(change.subject, ""), "refused: not a form of this session")
             return Response("This form is not of this session: load the page again.", 403)
         subject = given.get(change.subject, "")
         back = _own_address(given.get("back", "/"))
@@ -291,11 +321,11 @@ class Console:
             said = await workspace.ask(lambda access: change.run(access, given))
         except (Refused, ClientError, KafkaError, KeyError) as error:
             reason = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
-            self._audit.write(session.user, name, subject, f"refused: {reason}")
+            self._note(session.user, name, subject, f"refused: {reason}")
             session.flash = ("error", reason)
             session.draft = given.get(change.draft, "")[:DRAFT_MAX] if change.draft else None
         else:
-            self._audit.write(session.user, name, subject, "ok")
+            self._note(session.user, name, subject, "ok")
             session.flash = ("ok", said)
             back = back if change.then is None else change.then(given)
             await workspace.fresh()
@@ -310,7 +340,7 @@ class Console:
             return Response("sign in first", 401)
         data = await _read_body(request)
         if not is_own_form(session, request.headers.get("x-csrf", ""), request.headers.get("sec-fetch-site")):
-            self._audit.write(session.user, "file.produce", topic, "refused: not a form of this session")
+            self._note(session.user, "file.produce", topic, "refused: not a form of this session")
             return Response("This form is not of this session: load the page again.", 403)
         writes = given.get("write") == "1"
         try:
@@ -321,10 +351,10 @@ class Console:
                 await workspace.ask(lambda access: uploads.write(access, topic, piece.entries))
         except (Refused, BadUpload, ClientError, KafkaError) as error:
             if writes:
-                self._audit.write(session.user, "file.produce", topic, f"refused: {error}")
+                self._note(session.user, "file.produce", topic, f"refused: {error}")
             return Response(str(error), 400, media_type="text/plain")
         if writes:
-            self._audit.write(session.user, "file.produce", topic, "ok", records=str(len(piece.entries)))
+            self._note(session.user, "file.produce", topic, "ok", records=str(len(piece.entries)))
         answered = uploads.answer(piece, with_preview=not writes and given.get("first") == "1")
         return JSONResponse(answered)
 
@@ -370,13 +400,13 @@ class Console:
             await asyncio.to_thread(_try, access)
         except (ClientError, KafkaError) as error:
             access.close()
-            self._audit.write(user, "sign-in", user, "refused")
+            self._note(user, "sign-in", user, "refused")
             session.flash = (
                 "error",
                 "The cluster refused this user or password." if isinstance(error, NotAuthorized) else str(error),
             )
             return RedirectResponse("/sign-in", 303)
-        self._audit.write(user, "sign-in", user, "ok")
+        self._note(user, "sign-in", user, "ok")
         self._sessions.end(session)
         earlier = self._workspaces.get(user)
         if earlier is None:
@@ -402,7 +432,14 @@ class Console:
         hint = tag("p", "With a user of the cluster: the console then acts as that user.", class_="note")
         page = Page("Sign in", "", [Part("sign-in", joined(hint, content))])
         everything = frozenset(section[0] for section in SECTIONS)
-        return document(page, Frame(csrf=session.csrf, hidden=everything, flash=session.take_flash()))
+        frame = Frame(
+            csrf=session.csrf,
+            hidden=everything,
+            flash=session.take_flash(),
+            here=self.cluster,
+            others=self._shared.clusters,
+        )
+        return document(page, frame)
 
     async def _sign_out(self, request: Request) -> Response:
         session, _ = self._session(request)
@@ -410,7 +447,7 @@ class Console:
         if not is_own_form(session, given.get("csrf", ""), request.headers.get("sec-fetch-site")):
             return Response("This form is not of this session: load the page again.", 403)
         self._sessions.end(session)
-        self._audit.write(session.user, "sign-out", session.user or "", "ok")
+        self._note(session.user, "sign-out", session.user or "", "ok")
         if session.user is not None and session.user not in self._sessions.users():
             workspace = self._workspaces.pop(session.user, None)
             if workspace is not None:
@@ -421,14 +458,6 @@ class Console:
 
     # -- The rest.
 
-    async def _static(self, request: Request) -> Response:
-        name = request.path_params["file"]
-        kind = _TYPES.get(os.path.splitext(name)[1])
-        file = files("penstock.console") / "static" / name
-        if kind is None or "/" in name or not file.is_file():
-            return Response("there is no such file", 404)
-        return Response(file.read_bytes(), media_type=kind, headers={"cache-control": "max-age=3600"})
-
     async def _missing(self, request: Request, error: Exception) -> Response:
         session, is_new = self._session(request)
         try:
@@ -437,6 +466,20 @@ class Console:
             return RedirectResponse("/sign-in", 303)
         page = _failed(NotFound("There is no such page."))
         return self._with_cookie(HTMLResponse(document(page, visit.frame), 404), session, is_new)
+
+
+async def static_file(request: Request) -> Response:
+    name = request.path_params["file"]
+    kind = _TYPES.get(os.path.splitext(name)[1])
+    file = files("penstock.console") / "static" / name
+    if kind is None or "/" in name or not file.is_file():
+        return Response("there is no such file", 404)
+    return Response(file.read_bytes(), media_type=kind, headers={"cache-control": "max-age=3600"})
+
+
+def known_names(settings: ConsoleSettings) -> frozenset[str]:
+    """Of the host, by which browsers may ask."""
+    return frozenset({*LOOPBACK, settings.host.lower(), *(name.lower() for name in settings.names)})
 
 
 def _failed(error: Exception) -> Page:

@@ -6,6 +6,7 @@ from penstock.client.errors import ClientError
 from penstock.client.wire.admin import ResourceType
 from penstock.client.wire.admin.configs import ConfigEntry
 from penstock.client.wire.admin.group_reset import OffsetReset, ResetTarget
+from penstock.console.history import EVENTS_MAX
 from penstock.console.markup import Markup, address, joined, tag
 from penstock.console.observe.access import ClusterAccess
 from penstock.console.pages import groups as groups_page
@@ -24,6 +25,7 @@ from penstock.model.ids import TopicPartition
 SPANS_MIN = {"15": "15 min", "60": "1 h", "360": "6 h", "1440": "1 d", "10080": "7 d", "43200": "30 d"}
 TOPICS = ("Topics", "/topics")
 GROUPS = ("Groups", "/groups")
+_RECENT = 10
 
 
 async def overview(visit: Visit) -> Page:
@@ -48,9 +50,15 @@ async def overview(visit: Visit) -> Page:
     parts = [
         Part("state", waiting(visit) if view is None else overview_page.state(view), live=True),
         Part("doctor", found, live=True),
+        Part("events", overview_page.recent(visit.workspace.events(_RECENT)), live=True),
         Part("traffic", traffic, live=True),
     ]
     return Page("Overview", "overview", parts)
+
+
+async def events(visit: Visit) -> Page:
+    content = overview_page.events(visit.workspace.events(EVENTS_MAX))
+    return Page("Events", "overview", [Part("events", content, live=True)], [("Overview", "/")])
 
 
 async def topics(visit: Visit) -> Page:

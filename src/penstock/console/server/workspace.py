@@ -18,6 +18,7 @@ from penstock.client.errors import ClientError
 from penstock.console.history import History
 from penstock.console.observe.access import ClusterAccess
 from penstock.console.observe.sampler import Sampler, interval_s
+from penstock.console.views.events import Event, Happening, happenings
 from penstock.console.views.overview import records_rate
 from penstock.console.views.sample import Sample, Seen, end_totals
 from penstock.doctor.diagnosis import diagnose
@@ -59,6 +60,10 @@ class Workspace:
         self._examining: asyncio.Task[None] | None = None
         self._examined_at = float("-inf")
         self._closing = False
+        self._compared: Sample | None = None
+        """The last sample whose changes are in the events."""
+        self._is_silent = False
+        """The cluster does not answer, and an event says so."""
 
     def start(self) -> None:
         self._tasks.append(asyncio.create_task(self._sample()))
@@ -141,6 +146,9 @@ class Workspace:
                     self._take_over(await asyncio.to_thread(self._sampler.take))
             except (ClientError, KafkaError) as error:
                 self.seen = replace(self.seen, problem=" ".join(str(error).split()))
+                if not self._is_silent and self._compared is not None:
+                    self._is_silent = True
+                    await asyncio.to_thread(self._happened, Happening("cluster", "the cluster does not answer", "bad"))
                 self._tell()
             except Exception:
                 logger.exception("a sample failed")
@@ -164,10 +172,27 @@ class Workspace:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
+    def _happened(self, *happenings: Happening) -> None:
+        self.history.add_events(self.cluster_id, self.user, time.time_ns() // 1_000_000, happenings)
+
+    def events(self, limit: int) -> list[Event]:
+        """The newest first."""
+        return self.history.events(self.cluster_id, self.user, limit)
+
+    def _compare(self, now: Sample) -> None:
+        found = [] if self._compared is None else happenings(self._compared, now)
+        if self._is_silent:
+            self._is_silent = False
+            found.insert(0, Happening("cluster", "the cluster answers again", "good"))
+        self._compared = now
+        if found:
+            self._happened(*found)
+
     def _remember(self) -> None:
         seen = self.seen
         if seen.now is None:
             return
+        self._compare(seen.now)
         values: dict[tuple[str, str], float] = {}
         rate = records_rate(seen)
         if rate is not None:

@@ -181,7 +181,7 @@ function help() {
   const title = document.createElement("h2");
   title.textContent = "Keyboard";
   const list = document.createElement("ul");
-  const keys = [["/", "search"], ["Esc", "close"], ...$$("header nav a").map((link) => [`g ${link.dataset.key}`, link.textContent])];
+  const keys = [["/", "search"], ["Esc", "close"], ...$$("header > nav a").map((link) => [`g ${link.dataset.key}`, link.textContent])];
   for (const [key, what] of keys) {
     const item = document.createElement("li");
     const shown = document.createElement("kbd");
@@ -201,7 +201,7 @@ document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, textarea, select")) return;
   if (isGoing) {
     isGoing = false;
-    const link = $(`header nav a[data-key="${CSS.escape(event.key)}"]`);
+    const link = $(`header > nav a[data-key="${CSS.escape(event.key)}"]`);
     if (link) link.click();
   } else if (event.key === "g") {
     isGoing = true;

@@ -84,8 +84,8 @@ class DeadLetterTopic:
         edited: Mapping[tuple[int, int], bytes] | None = None,
         progress: Callable[[int], None] = lambda read: None,
     ) -> ReplayResult:
-        """`edited`: values to send instead of those of the letters, by partition and offset; the letters themselves stay
-        as they are. `progress` is called with the number of letters read."""
+        """`edited`: values to send instead of those of the letters, by partition and offset; the letters stay as they
+        are. `progress` is called with the number of letters read."""
         self._make_ledger()
         producer: Producer[bytes, bytes] = Producer(
             self._bootstrap,
