@@ -12,6 +12,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from importlib import import_module
 from importlib.resources import files
 from urllib.parse import parse_qsl
@@ -30,14 +31,16 @@ from penstock.console.observe.access import ClusterAccess
 from penstock.console.pages.layout import SECTIONS, Frame, Page, Part, document, empty, form, labelled, trouble
 from penstock.console.server import cluster_pages, message_pages, security_pages, uploads, work_pages
 from penstock.console.server.audit import Audit
+from penstock.console.server.backfills import Backfills
 from penstock.console.server.boards import read_board
-from penstock.console.server.changes import CHANGES, Refused
+from penstock.console.server.changes import CHANGES, Change, Form, Refused
 from penstock.console.server.guard import LOOPBACK, Guard, is_own_form
 from penstock.console.server.sessions import Session, Sessions
 from penstock.console.server.streams import event, event_stream
 from penstock.console.server.visit import NotFound, PageOf, Visit
 from penstock.console.server.workspace import Workspace
 from penstock.console.settings import ConsoleSettings
+from penstock.console.views.backfills import BadBackfill, parse_backfill
 from penstock.console.views.decoding import SchemaDecoder
 from penstock.console.views.masking import parse_rule
 from penstock.console.views.uploads import BadUpload
@@ -81,6 +84,8 @@ class Console:
         self._shared = shared
         self._schema = shared.schema
         self._rules = tuple(map(parse_rule, settings.masks))
+        self._backfills = Backfills()
+        self._changes = {**CHANGES, "pipeline.backfill": Change(self._backfill)}
         self._boards = tuple(map(read_board, settings.boards))
         self._sessions = Sessions()
         self._history = shared.history
@@ -131,6 +136,7 @@ class Console:
             warming.cancel()
             self.stop()
             await asyncio.gather(*(workspace.close() for workspace in self._workspaces.values()))
+            await asyncio.to_thread(self._backfills.close)
 
     def _open(self, user: str | None, access: ClusterAccess) -> Workspace:
         workspace = self._workspaces[user] = Workspace(access, self._history, user)
@@ -248,6 +254,7 @@ class Console:
             rules=self._rules,
             schema=self._schema,
             boards=self._boards,
+            backfills=self._backfills,
             live=live,
         )
 
@@ -305,7 +312,7 @@ class Console:
     async def _change(self, request: Request) -> Response:
         session, _ = self._session(request)
         name = request.path_params["change"]
-        change = CHANGES.get(name)
+        change = self._changes.get(name)
         workspace = self._workspaces.get(session.user)
         if change is None or workspace is None:
             return Response("there is no such change", 404)
@@ -330,6 +337,23 @@ class Console:
             back = back if change.then is None else change.then(given)
             await workspace.fresh()
         return RedirectResponse(back, 303)
+
+    def _backfill(self, access: ClusterAccess, given: Form) -> str:
+        """It is a process on this machine, with the console's own rights: no user who signed in may start one."""
+        if self.settings.sign_in or access.options:
+            raise Refused("with a sign-in, backfills are started on the command line")
+        name = given.get("name", "")
+        seen = self._workspaces[None].seen
+        file = work_pages.file_of(self.settings.pipelines, name)
+        report = None if seen.now is None else seen.now.pipelines.get(name)
+        if file is None or report is None:
+            raise Refused(f"the console does not know the file of {name!r}: start it with --pipeline FILE")
+        try:
+            wanted = parse_backfill(given, datetime.now(UTC))
+        except BadBackfill as error:
+            raise Refused(str(error)) from error
+        self._backfills.start(wanted.name, wanted.arguments(file, access.bootstrap, report.environment))
+        return f"The backfill {wanted.name} of {name} starts; it appears among the pipelines when Spark runs."
 
     async def _piece(self, request: Request) -> Response:
         """A piece of a file of records: looked at, or written."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from penstock.console.observe.records import TopicReader
 from penstock.console.pages.layout import Frame, Page
+from penstock.console.server.backfills import Backfills
 from penstock.console.server.workspace import Workspace
 from penstock.console.settings import ConsoleSettings
 from penstock.console.views.boards import Board
@@ -27,6 +28,7 @@ class Visit:
     rules: tuple[MaskRule, ...] = ()
     schema: SchemaDecoder | None = None
     boards: tuple[Board, ...] = ()
+    backfills: Backfills = field(default_factory=Backfills)
     draft: str | None = None
     """What was typed into a form of this page that was refused."""
     live: bool = False

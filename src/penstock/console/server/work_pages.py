@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import time
 
 from penstock.client.errors import ClientError
@@ -16,8 +17,10 @@ from penstock.console.pages import security as security_page
 from penstock.console.pages.layout import Page, Part, empty
 from penstock.console.server.cluster_pages import waiting
 from penstock.console.server.visit import NotFound, Visit
+from penstock.console.views.backfills import WantedBackfill
 from penstock.console.views.boards import Panel
 from penstock.console.views.decoding import document_of
+from penstock.console.views.flows import edge_rates
 from penstock.console.views.graph import Drawing, lay_out
 from penstock.console.views.letters import BadLetter, editable, parse_place, seen_letter
 from penstock.console.views.query import Query
@@ -25,6 +28,7 @@ from penstock.console.views.records import Found, Row
 from penstock.console.views.reports import Reading, fields_of, located, numeric_fields, parse_report, rows
 from penstock.console.views.sample import record_totals
 from penstock.model.errors import KafkaError
+from penstock.pipelines.operate.reports import PipelineReport
 
 PIPELINES = ("Pipelines", "/pipelines")
 REPORTS = ("Reports", "/reports")
@@ -50,16 +54,39 @@ async def pipeline(visit: Visit) -> Page:
     report = None if visit.seen.now is None else visit.seen.now.pipelines.get(name)
     if report is None:
         raise NotFound(f"No pipeline {name!r} has reported to this cluster.")
-    drawn = await asyncio.to_thread(_graph, visit.settings.pipelines, name)
+    known = report.backfill_of or name
+    drawn = await asyncio.to_thread(_graph, visit.settings.pipelines, known)
     parts = [Part("state", pipelines_page.one(report), live=True)]
     if drawn is not None:
-        parts.append(Part("graph", pipelines_page.graph(drawn, report), live=True))
+        nodes, edges = [each.node for each in drawn.nodes], [edge for edge, _ in drawn.edges]
+        rates = edge_rates(nodes, edges, report, visit.seen.now.earlier_pipelines.get(name)) if visit.seen.now else {}
+        parts.append(Part("graph", pipelines_page.graph(drawn, rates), live=True))
     elif not visit.live:
         hint = f"The console draws the graph of a pipeline whose file it knows: --pipeline {report.file or 'FILE'}"
         parts.append(Part("graph", tag("p", hint, class_="note")))
     if not visit.live:
         parts.append(Part("stop", pipelines_page.stop_form(report, visit.frame)))
+        if drawn is not None and report.backfill_of is None:
+            parts.append(Part("backfill", _backfill(visit, report)))
     return Page(name, "pipelines", parts, [PIPELINES])
+
+
+def _backfill(visit: Visit, report: PipelineReport) -> Markup:
+    example = WantedBackfill(f"{report.name}-again", "earliest")
+    file = report.file or "FILE"
+    command = shlex.join(["penstock", *example.arguments(file, visit.settings.bootstrap, report.environment)])
+    return pipelines_page.backfill_form(report, command, visit.backfills.states(), visit.frame)
+
+
+def file_of(files: tuple[str, ...], name: str) -> str | None:
+    """The file of a pipeline, of those that the console knows."""
+    for path in files:
+        try:
+            if observed.graph_of(path)[0] == name:
+                return path
+        except (OSError, ValueError, ImportError):
+            continue
+    return None
 
 
 def _graph(files: tuple[str, ...], name: str) -> Drawing | None:
