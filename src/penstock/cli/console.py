@@ -47,6 +47,16 @@ def console(
             metavar="FILE", help="Where lag and rates over time are kept.", show_default="in ~/.local/state/penstock"
         ),
     ] = None,
+    prometheus: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Prometheus server to take lag and rates over time from.", show_default=False),
+    ] = None,
+    prometheus_match: Annotated[
+        str,
+        typer.Option(
+            metavar="LABELS", help="Of metrics in Prometheus, only these: 'cluster=\"prod\"'.", show_default=False
+        ),
+    ] = "",
     audit_log: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Where a line is written for each change.", show_default="stderr"),
@@ -83,6 +93,7 @@ def console(
     except ImportError as error:
         fail(f"the console needs the extra `console` (pip install 'penstock[console]'): {error}")
     from penstock.console.settings import ConsoleSettings, default_history, parse_listen
+    from penstock.console.views.promql import check_match
 
     if lifeline is not None:
         from penstock.local.lifeline import stop_with_parent
@@ -102,6 +113,8 @@ def console(
         pipelines=tuple(pipeline or ()),
         boards=tuple(board or ()),
         history=history or default_history(),
+        prometheus=prometheus,
+        prometheus_match=check_match(prometheus_match),
         audit=audit_log,
         certificate=tls_certificate,
         key=tls_key,

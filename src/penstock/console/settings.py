@@ -30,6 +30,10 @@ class ConsoleSettings:
     boards: tuple[str, ...] = ()
     """Files that put several reports on one page."""
     history: str = ":memory:"
+    prometheus: str | None = None
+    """The URL of a Prometheus server, as a source of history."""
+    prometheus_match: str = ""
+    """Label matchers for its metrics."""
     audit: str | None = None
     """The file for audit lines; None is stderr."""
     certificate: str | None = None

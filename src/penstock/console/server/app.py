@@ -139,7 +139,9 @@ class Console:
             await asyncio.to_thread(self._backfills.close)
 
     def _open(self, user: str | None, access: ClusterAccess) -> Workspace:
-        workspace = self._workspaces[user] = Workspace(access, self._history, user)
+        url = self.settings.prometheus
+        prometheus = None if url is None else (url, self.settings.prometheus_match)
+        workspace = self._workspaces[user] = Workspace(access, self._history, user, prometheus)
         workspace.start()
         return workspace
 

@@ -40,6 +40,7 @@ async def overview(visit: Visit) -> Page:
     traffic = joined(
         tag("h2", "Traffic"),
         _spans("/", visit),
+        tag("p", problem, class_="note") if (problem := visit.workspace.history_problem) else None,
         tag(
             "div",
             _chart(visit, "Records written", "/s", {"": "records"}, "records"),
@@ -220,7 +221,7 @@ def _chart(visit: Visit, title: str, unit: str, names: dict[str, str], kind: str
     """`names`: the series, and what they are called in the legend."""
     now_ms = 0 if visit.seen.now is None else visit.seen.now.at_ms
     begin_ms = now_ms - _minutes(visit) * 60_000
-    found = visit.workspace.history.read_many(visit.workspace.cluster_id, kind, list(names), begin_ms, peak=peak)
+    found = visit.workspace.over_time(kind, list(names), begin_ms, now_ms, peak=peak)
     drawn = draw([Series(names[name], points) for name, points in found.items()], begin_ms, now_ms)
     return chart(drawn, ChartText(title, unit))
 
@@ -228,9 +229,8 @@ def _chart(visit: Visit, title: str, unit: str, names: dict[str, str], kind: str
 def _bytes(visit: Visit) -> Markup:
     now_ms = 0 if visit.seen.now is None else visit.seen.now.at_ms
     begin_ms = now_ms - _minutes(visit) * 60_000
-    history, cluster = visit.workspace.history, visit.workspace.cluster_id
     series = [
-        Series("in", history.read(cluster, "bytes_in", "", begin_ms)),
-        Series("out", history.read(cluster, "bytes_out", "", begin_ms)),
+        Series(title, visit.workspace.over_time(kind, [""], begin_ms, now_ms).get("", []))
+        for title, kind in (("in", "bytes_in"), ("out", "bytes_out"))
     ]
     return layout.chart(draw(series, begin_ms, now_ms), ChartText("Bytes of all brokers", "B/s"))
