@@ -304,7 +304,7 @@ def test_offsets_of_a_group_are_reset_after_a_preview(
     page.fill("input[name=value]", "-4")
     page.click("text=Preview")
     page.wait_for_selector("text=Nothing is changed yet")
-    assert page.locator("#preview td:has-text('-4')").count() == 3
+    assert page.locator("#preview td:text-is('-4')").count() == 3
     with Admin(broker.bootstrap) as admin:
         assert {each.offset for each in admin.groups.offsets(group).values()} == {10}
     page.click("text=Reset these offsets")

@@ -66,7 +66,7 @@ def test_answers() -> None:
     assert points_of("lag", answer) == {"g": [(10_000.0, 5.0), (30_500.0, 7.0)]}
     assert points_of("records", matrix(({}, [[1, "2"]]))) == {"": [(1000.0, 2.0)]}
     for bad in ({}, [], None, {"status": "error", "error": "bad"}, matrix(({}, [[1]])), matrix(({}, [["x", "y"]]))):
-        with pytest.raises(ValueError, match=".+"):
+        with pytest.raises(ValueError, match=r".+"):
             points_of("lag", bad)
 
 

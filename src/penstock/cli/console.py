@@ -27,6 +27,22 @@ def console(
     mechanism: Annotated[
         str, typer.Option(metavar="MECHANISM", help="With --sign-in: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.")
     ] = "SCRAM-SHA-512",
+    oidc_issuer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Sign in at this OpenID provider, and act with its token.", show_default=False
+        ),
+    ] = None,
+    oidc_client_id: Annotated[
+        str, typer.Option(metavar="ID", help="The console's client id there.", show_default=False)
+    ] = "",
+    oidc_secret_file: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="The client's secret, if it has one; PKCE is always used.", show_default=False
+        ),
+    ] = None,
+    oidc_scope: Annotated[str, typer.Option(metavar="SCOPE", help="What to ask the provider for.")] = "openid",
     read_only: Annotated[bool, typer.Option("--read-only", help="Show everything, change nothing.")] = False,
     mask: Annotated[
         list[str] | None,
@@ -105,8 +121,12 @@ def console(
         clusters=tuple(cluster or ()),
         host=host,
         port=port,
-        sign_in=sign_in,
+        sign_in=sign_in or oidc_issuer is not None,
         mechanism=mechanism,
+        oidc_issuer=oidc_issuer,
+        oidc_client_id=oidc_client_id,
+        oidc_scope=oidc_scope,
+        oidc_secret_file=oidc_secret_file,
         read_only=read_only,
         masks=tuple(mask or ()),
         registry=registry,

@@ -21,6 +21,11 @@ class ConsoleSettings:
     sign_in: bool = False
     """Ask for a user and password of the cluster, and act as that user."""
     mechanism: str = "SCRAM-SHA-512"
+    oidc_issuer: str | None = None
+    """Sign in at this OpenID provider, and act with the token that it gives."""
+    oidc_client_id: str = ""
+    oidc_scope: str = "openid"
+    oidc_secret_file: str | None = None
     read_only: bool = False
     masks: tuple[str, ...] = ()
     """`TOPIC:PATH`: fields that are never shown."""
@@ -68,6 +73,8 @@ def check(settings: ConsoleSettings) -> None:
         )
     if not is_loopback(settings.host) and settings.certificate is None:
         raise BadSetting("passwords would travel in clear text: give --tls-certificate and --tls-key")
+    if settings.oidc_issuer is not None and not settings.oidc_client_id:
+        raise BadSetting("--oidc-issuer needs --oidc-client-id, the name by which the provider knows this console")
     if (settings.certificate is None) != (settings.key is None):
         raise BadSetting("--tls-certificate and --tls-key belong together")
 

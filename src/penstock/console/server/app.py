@@ -10,12 +10,13 @@ import asyncio
 import contextlib
 import logging
 import os
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib import import_module
 from importlib.resources import files
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlsplit
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -25,6 +26,7 @@ from starlette.routing import Route
 
 from penstock.client.access import open_access
 from penstock.client.errors import ClientError, NotAuthorized, UnknownTopic
+from penstock.client.wire.login import ACCESS_TOKEN
 from penstock.console.history import History
 from penstock.console.markup import Markup, joined, tag
 from penstock.console.observe.access import ClusterAccess
@@ -35,14 +37,17 @@ from penstock.console.server.backfills import Backfills
 from penstock.console.server.boards import read_board
 from penstock.console.server.changes import CHANGES, Change, Form, Refused
 from penstock.console.server.guard import LOOPBACK, Guard, is_own_form
+from penstock.console.server.oidc import come_back, go, open_provider
 from penstock.console.server.sessions import Session, Sessions
 from penstock.console.server.streams import event, event_stream
 from penstock.console.server.visit import NotFound, PageOf, Visit
 from penstock.console.server.workspace import Workspace
 from penstock.console.settings import ConsoleSettings
 from penstock.console.views.backfills import BadBackfill, parse_backfill
+from penstock.console.views.clusters import cluster_path
 from penstock.console.views.decoding import SchemaDecoder
 from penstock.console.views.masking import parse_rule
+from penstock.console.views.oidc import SignInFailed
 from penstock.console.views.uploads import BadUpload
 from penstock.model.errors import ErrorCode, KafkaError
 
@@ -84,6 +89,7 @@ class Console:
         self._shared = shared
         self._schema = shared.schema
         self._rules = tuple(map(parse_rule, settings.masks))
+        self._provider = open_provider(settings)
         self._backfills = Backfills()
         self._changes = {**CHANGES, "pipeline.backfill": Change(self._backfill)}
         self._boards = tuple(map(read_board, settings.boards))
@@ -182,6 +188,8 @@ class Console:
             Route("/schemas", self._page(security_pages.schemas)),
             Route("/do/{change}", self._change, methods=["POST"]),
             Route("/sign-in", self._sign_in, methods=["GET", "POST"]),
+            Route("/sign-in/go", self._go_to_provider),
+            Route("/sign-in/back", self._back_from_provider),
             Route("/sign-out", self._sign_out, methods=["POST"]),
             Route("/static/{file}", static_file),
         ]
@@ -409,15 +417,51 @@ class Console:
         if request.method == "GET":
             return self._with_cookie(HTMLResponse(self._sign_in_page(session)), session, is_new)
         given = await _read_form(request)
-        if not is_own_form(session, given.get("csrf", ""), request.headers.get("sec-fetch-site")):
+        if self._provider is not None or not is_own_form(
+            session, given.get("csrf", ""), request.headers.get("sec-fetch-site")
+        ):
             return Response("This form is not of this session: load the page again.", 403)
         user = given.get("user", "")
-        options = {
-            **open_access(self.settings.bootstrap).properties,
+        login = {
             "sasl.mechanism": self.settings.mechanism,
             "sasl.username": user,
             "sasl.password": given.get("password", ""),
         }
+        return await self._enter(session, user, login)
+
+    async def _go_to_provider(self, request: Request) -> Response:
+        session, is_new = self._session(request)
+        if self._provider is None:
+            return RedirectResponse("/sign-in", 303)
+        scheme = "http" if self.settings.certificate is None else "https"
+        prefix = cluster_path(self.cluster) if self.cluster else ""
+        # The guard has checked that the name is one of ours.
+        returns_to = f"{scheme}://{request.headers['host']}{prefix}/sign-in/back"
+        try:
+            where = await asyncio.to_thread(go, self._provider, session, returns_to)
+        except SignInFailed as error:
+            session.flash = ("error", str(error))
+            where = "/sign-in"
+        return self._with_cookie(RedirectResponse(where, 303), session, is_new)
+
+    async def _back_from_provider(self, request: Request) -> Response:
+        session, is_new = self._session(request)
+        if self._provider is None:
+            return RedirectResponse("/sign-in", 303)
+        try:
+            found = await asyncio.to_thread(come_back, self._provider, session, dict(request.query_params))
+        except SignInFailed as error:
+            self._note(None, "sign-in", "", f"refused: {error}")
+            session.flash = ("error", str(error))
+            return self._with_cookie(RedirectResponse("/sign-in", 303), session, is_new)
+        login = {"sasl.mechanism": "OAUTHBEARER", ACCESS_TOKEN: found.access_token}
+        return await self._enter(session, found.user, login, found.lasts_s)
+
+    async def _enter(
+        self, session: Session, user: str, login: dict[str, str], lasts_s: float | None = None
+    ) -> Response:
+        """Let the cluster say whether this login is good; if so, the session of before ends and a new one begins."""
+        options = {**open_access(self.settings.bootstrap).properties, **login}
         options.pop("sasl.jaas.config", None)
         if not options.get("security.protocol", "").startswith("SASL_"):
             options["security.protocol"] = "SASL_SSL" if options.get("security.protocol") == "SSL" else "SASL_PLAINTEXT"
@@ -429,7 +473,7 @@ class Console:
             self._note(user, "sign-in", user, "refused")
             session.flash = (
                 "error",
-                "The cluster refused this user or password." if isinstance(error, NotAuthorized) else str(error),
+                "The cluster refused this user, password or token." if isinstance(error, NotAuthorized) else str(error),
             )
             return RedirectResponse("/sign-in", 303)
         self._note(user, "sign-in", user, "ok")
@@ -441,9 +485,15 @@ class Console:
             earlier.access.options.update(access.options)  # signed in elsewhere; the password may be a new one
             access.close()
         signed_in = self._sessions.begin(user)
+        signed_in.expires = None if lasts_s is None else time.monotonic() + lasts_s
         return self._with_cookie(RedirectResponse("/", 303), signed_in, True)
 
     def _sign_in_page(self, session: Session) -> Markup:
+        if self._provider is not None:
+            at = urlsplit(self._provider.client.issuer).hostname or ""
+            button = tag("a", f"Sign in at {at}", href="/sign-in/go", class_="button primary")
+            hint = tag("p", "The console then acts with the token that you are given there.", class_="note")
+            return self._outside(session, joined(hint, tag("p", button, class_="box")))
         content = form(
             "/sign-in",
             session.csrf,
@@ -456,7 +506,10 @@ class Console:
             class_="stack box",
         )
         hint = tag("p", "With a user of the cluster: the console then acts as that user.", class_="note")
-        page = Page("Sign in", "", [Part("sign-in", joined(hint, content))])
+        return self._outside(session, joined(hint, content))
+
+    def _outside(self, session: Session, content: Markup) -> Markup:
+        page = Page("Sign in", "", [Part("sign-in", content)])
         everything = frozenset(section[0] for section in SECTIONS)
         frame = Frame(
             csrf=session.csrf,
