@@ -65,7 +65,8 @@ def test_answers() -> None:
     assert points_of("lag-partition", answer) == {"g\0t-3": [(10_000.0, 5.0), (30_500.0, 7.0)]}
     assert points_of("lag", answer) == {"g": [(10_000.0, 5.0), (30_500.0, 7.0)]}
     assert points_of("records", matrix(({}, [[1, "2"]]))) == {"": [(1000.0, 2.0)]}
-    for bad in ({}, [], None, {"status": "error", "error": "bad"}, matrix(({}, [[1]])), matrix(({}, [["x", "y"]]))):
+    wrong: list[object] = [{}, [], None, {"status": "error", "error": "bad"}, matrix(({}, [[1]]))]
+    for bad in (*wrong, matrix(({}, [["x", "y"]]))):
         with pytest.raises(ValueError, match=r".+"):
             points_of("lag", bad)
 

@@ -22,7 +22,8 @@ def in_pieces(data: bytes, kind: str, size: int, key: str = "") -> tuple[list[En
     """As the browser sends them."""
     entries: list[Entry] = []
     errors: list[tuple[int, str]] = []
-    at, first, columns, grown = 0, 1, (), size
+    columns: tuple[str, ...] = ()
+    at, first, grown = 0, 1, size
     while at < len(data):
         end = min(len(data), at + grown)
         upload = Upload(format=kind, key=key, first_line=first, is_last=end == len(data), columns=columns)

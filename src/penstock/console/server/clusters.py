@@ -30,7 +30,7 @@ from penstock.console.server.guard import Guard
 from penstock.console.views.clusters import Glance, cluster_path
 
 if TYPE_CHECKING:
-    from starlette.types import Message, Receive, Scope, Send
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _PATIENCE_S = 2.0
 
@@ -77,7 +77,7 @@ class Clusters:
 class _Dispatch:
     """Gives the requests under /c/NAME to the console of that cluster."""
 
-    def __init__(self, app: Starlette, consoles: dict[str, Console]) -> None:
+    def __init__(self, app: ASGIApp, consoles: dict[str, Console]) -> None:
         self._app = app
         self._consoles = consoles
 
