@@ -73,6 +73,13 @@ def test_rates_that_are_not_known_are_left_out() -> None:
     assert EDGES[0] not in edge_rates(NODES, both, now, None), "the rate is that of both sources together"
 
 
+def test_letters_of_a_source_are_counted_by_the_query_that_reads_it() -> None:
+    edge = Edge("orders", DEAD)
+    now, before = report(clean(900, 12, 9_000)), report(clean(100, 2, 4_000))
+    assert edge_rates(NODES, [EDGES[0], edge], now, before)[edge] == 2.0
+    assert edge not in edge_rates(NODES, [EDGES[0], Edge("orders", "sums"), edge], now, before)
+
+
 def test_the_graph_of_the_demo_has_rates() -> None:
     pytest.importorskip("sqlglot", reason="the extra `pipelines` is not installed")
     name, nodes, edges = graph_of(pipeline_file("fleet"))

@@ -26,6 +26,10 @@ def edge_rates(
     rates: dict[Edge, float] = {}
     for edge in edges:
         reader, writer = query_of.get(edge.target, ""), query_of.get(edge.source, "")
+        if edge.target == DEAD and not writer:
+            # Records that a source cannot decode: the query that reads it counts them.
+            readers = {query_of.get(each.target, "") for each in edges if each.source == edge.source} - {""}
+            writer = readers.pop() if len(readers) == 1 else ""
         if reader in queries and reader != writer and into[reader] == 1:
             rates[edge] = queries[reader].input_rows_per_second if queries[reader].state == "running" else 0.0
         elif writer in queries and writer in earlier:
