@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from penstock import ShareConsumer
+from penstock.arrow import read_table
 from penstock.client.wire.admin import Admin
 from penstock.model.ids import TopicPartition
 from penstock.testing.nodes import RunningNode
@@ -68,12 +70,61 @@ def searched(page: Page) -> str:
     return page.locator("#status").inner_text()
 
 
+def test_a_file_is_looked_at_and_sent(
+    page: Page, console: RunningConsole, broker: RunningNode, unique_topic: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Of more than one piece; lines that are wrong are named, and left out."""
+    name = unique_topic("files")
+    with Admin(broker.bootstrap) as admin:
+        admin.topics.create(name, partitions=3)
+    lines = [json.dumps({"id": index, "who": f"<b>{index % 7}", "text": "x" * 200}) for index in range(12_000)]
+    lines[2] = '{"id": 2'
+    file = tmp_path / "records.jsonl"
+    file.write_text("\n".join(lines) + "\n\n")
+    assert file.stat().st_size > 2 * 1024 * 1024
+    page.goto(f"/topics/{name}/produce")
+    page.set_input_files("form[data-upload] input[type=file]", str(file))
+    page.fill("form[data-upload] input[name=key]", "who")
+    page.click("text=Look at it")
+    page.wait_for_selector("form[data-state=checked]")
+    shown = page.locator("form[data-upload]").inner_text()
+    assert "12,001 lines, 11,999 records. 1 lines are wrong and left out." in shown
+    assert "line 3: it is not JSON: Expecting ',' delimiter, at character 9" in shown
+    assert "<b>0" in page.locator(".preview tbody tr >> nth=0").inner_text()
+    page.click("text=Send 11,999 records")
+    page.wait_for_selector("form[data-state=done]")
+    assert "11,999 records are written" in page.locator("form[data-upload]").inner_text()
+    written = read_table(broker.bootstrap, name, key="string", value="string", columns=["key", "value"])
+    ids = sorted(json.loads(value)["id"] for value in written["value"].to_pylist())
+    assert ids == [index for index in range(12_000) if index != 2]
+    assert set(written["key"].to_pylist()) == {f"<b>{index}" for index in range(7)}
+    assert any('"file.produce"' in line and '"records"' in line for line in console.audit_lines())
+    page.fill("form[data-upload] input[name=key]", "nobody")
+    page.click("text=Look at it")
+    page.wait_for_selector("text=12,000 lines are wrong")
+    assert page.locator(".errors li").count() == 100
+
+
 def test_the_overview_shows_the_broker_and_stays_live(page: Page) -> None:
     page.goto("/")
     page.wait_for_selector("#state:has-text('1 of 1 up')")
     page.wait_for_selector("body[data-connected=yes]")
     page.wait_for_selector("#age:has-text('sampled')")
     page.wait_for_selector("#doctor:has-text('Looked at')")
+
+
+def test_events_appear_while_the_page_is_open(
+    page: Page, broker: RunningNode, unique_topic: Callable[[str], str]
+) -> None:
+    name = unique_topic("happened")
+    page.goto("/")
+    page.wait_for_selector("body[data-connected=yes]")
+    with Admin(broker.bootstrap) as admin:
+        admin.topics.create(name, partitions=1)
+        page.wait_for_selector(f"#events a:has-text('topic {name} is created')")
+        admin.topics.delete(name)
+    page.goto("/events")
+    page.wait_for_selector(f"#events:has-text('topic {name} is deleted')")
 
 
 def test_a_topic_is_created_changed_and_deleted(
@@ -255,7 +306,7 @@ def test_offsets_of_a_group_are_reset_after_a_preview(
     page.fill("input[name=value]", "-4")
     page.click("text=Preview")
     page.wait_for_selector("text=Nothing is changed yet")
-    assert page.locator("#preview td:has-text('-4')").count() == 3
+    assert page.locator("#preview td:text-is('-4')").count() == 3
     with Admin(broker.bootstrap) as admin:
         assert {each.offset for each in admin.groups.offsets(group).values()} == {10}
     page.click("text=Reset these offsets")

@@ -45,7 +45,7 @@ def test_users_see_and_do_what_the_cluster_lets_them(browser: Browser, tmp_path:
             assert bob.request.get("/topics/secret/messages/stream").status == 401
 
             sign_in(bob, "bob", "wrong")
-            assert "refused this user or password" in bob.locator(".flash.error").inner_text()
+            assert "refused this user, password or token" in bob.locator(".flash.error").inner_text()
             sign_in(bob, "bob", PASSWORD)
             bob.wait_for_selector("text=Sign out")
             bob.goto("/topics")

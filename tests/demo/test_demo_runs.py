@@ -8,13 +8,17 @@ import os
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from penstock.demo.cleanup import Cleanup
+from penstock.demo.console import DemoConsole, NoConsole
 from penstock.demo.workload import PIPELINES, pipeline_file
 from waiting import wait_until
 
@@ -75,6 +79,46 @@ def test_headless_without_spark(temporary: Path) -> None:
         "topics": {"arrived": result["acknowledged"], "missing": 0, "doubled": 0, "dead_letters": 0}
     }
     assert (result["brokers_killed"], result["poison"], result["replayed"]) == (1, 5, 5)
+
+
+@pytest.mark.timeout(600)
+def test_the_console_opens_beside_the_demo(temporary: Path) -> None:
+    """At an address that is printed, also if others have the usual port; it ends with the demo."""
+    pytest.importorskip("uvicorn", reason="the extra `console` is not installed")
+    with contextlib.ExitStack() as stack:
+        taken = stack.enter_context(socket.socket())
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with contextlib.suppress(OSError):  # then it is taken already
+            taken.bind(("127.0.0.1", 8080))
+            taken.listen()
+        demo = stack.enter_context(started(temporary, "--headless", "--no-spark", "--duration", "600"))
+        assert demo.stdout is not None
+        line = next(line for line in demo.stdout if "web console" in line)
+        address = line.split()[-1]
+        assert address.startswith("http://127.0.0.1:80")
+        assert ":8080/" not in address
+
+        def page() -> str:
+            with urllib.request.urlopen(address, timeout=60) as answer:
+                return str(answer.read().decode())
+
+        wait_until(lambda: 'class="thing' in page(), "the map shows trucks", WAIT_S)
+        demo.send_signal(signal.SIGTERM)
+        demo.communicate(timeout=WAIT_S)
+
+
+def test_a_demo_goes_on_without_a_console(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("penstock.demo.console.find_spec", lambda name: None)
+    cleanup = Cleanup(str(tmp_path / "files"))
+    console = DemoConsole(str(tmp_path / "files"), "127.0.0.1:1", cleanup)
+    with pytest.raises(NoConsole, match=r"pip install 'penstock\[console\]'"):
+        console.start(lambda: False)
+    monkeypatch.setattr("penstock.demo.console.find_spec", lambda name: name)
+    monkeypatch.setattr("penstock.demo.console.console_port", lambda host, taken: None)
+    with pytest.raises(NoConsole, match="no free port"):
+        console.start(lambda: False)
+    console.stop()
+    cleanup.close()
 
 
 def test_a_demo_whose_output_is_closed_fails(temporary: Path) -> None:

@@ -13,6 +13,13 @@ _LISTEN = "127.0.0.1:8080"
 
 def console(
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address to listen on.")] = _LISTEN,
+    cluster: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=HOST:PORT",
+            help="One of several clusters, instead of --bootstrap-server; or @PROFILE; repeatable.",
+        ),
+    ] = None,
     sign_in: Annotated[
         bool,
         typer.Option("--sign-in", help="Ask for a user and password of the cluster, and act as that user."),
@@ -20,6 +27,22 @@ def console(
     mechanism: Annotated[
         str, typer.Option(metavar="MECHANISM", help="With --sign-in: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.")
     ] = "SCRAM-SHA-512",
+    oidc_issuer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Sign in at this OpenID provider, and act with its token.", show_default=False
+        ),
+    ] = None,
+    oidc_client_id: Annotated[
+        str, typer.Option(metavar="ID", help="The console's client id there.", show_default=False)
+    ] = "",
+    oidc_secret_file: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="The client's secret, if it has one; PKCE is always used.", show_default=False
+        ),
+    ] = None,
+    oidc_scope: Annotated[str, typer.Option(metavar="SCOPE", help="What to ask the provider for.")] = "openid",
     read_only: Annotated[bool, typer.Option("--read-only", help="Show everything, change nothing.")] = False,
     mask: Annotated[
         list[str] | None,
@@ -31,12 +54,25 @@ def console(
     pipeline: Annotated[
         list[str] | None, typer.Option(metavar="FILE", help="Pipeline file, to draw its graph; repeatable.")
     ] = None,
+    board: Annotated[
+        list[str] | None, typer.Option(metavar="FILE", help="Several reports on one page (TOML); repeatable.")
+    ] = None,
     history: Annotated[
         str | None,
         typer.Option(
             metavar="FILE", help="Where lag and rates over time are kept.", show_default="in ~/.local/state/penstock"
         ),
     ] = None,
+    prometheus: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Prometheus server to take lag and rates over time from.", show_default=False),
+    ] = None,
+    prometheus_match: Annotated[
+        str,
+        typer.Option(
+            metavar="LABELS", help="Of metrics in Prometheus, only these: 'cluster=\"prod\"'.", show_default=False
+        ),
+    ] = "",
     audit_log: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Where a line is written for each change.", show_default="stderr"),
@@ -65,6 +101,7 @@ def console(
         penstock console
         penstock console -b kafka-1:9092 --read-only
         penstock console -b @prod --sign-in --listen 0.0.0.0:8443 --tls-certificate web.pem --tls-key web.key
+        penstock console --cluster prod=@prod --cluster test=127.0.0.1:9092
         penstock console --mask 'payments:card.number' --registry http://127.0.0.1:8081
     """
     try:
@@ -72,6 +109,7 @@ def console(
     except ImportError as error:
         fail(f"the console needs the extra `console` (pip install 'penstock[console]'): {error}")
     from penstock.console.settings import ConsoleSettings, default_history, parse_listen
+    from penstock.console.views.promql import check_match
 
     if lifeline is not None:
         from penstock.local.lifeline import stop_with_parent
@@ -80,15 +118,23 @@ def console(
     host, port = parse_listen(listen)
     settings = ConsoleSettings(
         bootstrap=bootstrap_server,
+        clusters=tuple(cluster or ()),
         host=host,
         port=port,
-        sign_in=sign_in,
+        sign_in=sign_in or oidc_issuer is not None,
         mechanism=mechanism,
+        oidc_issuer=oidc_issuer,
+        oidc_client_id=oidc_client_id,
+        oidc_scope=oidc_scope,
+        oidc_secret_file=oidc_secret_file,
         read_only=read_only,
         masks=tuple(mask or ()),
         registry=registry,
         pipelines=tuple(pipeline or ()),
+        boards=tuple(board or ()),
         history=history or default_history(),
+        prometheus=prometheus,
+        prometheus_match=check_match(prometheus_match),
         audit=audit_log,
         certificate=tls_certificate,
         key=tls_key,

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 DEFAULT_DIRECTORY = "penstock-data"
 LOOPBACK = "127.0.0.1"
-CONSOLE_PORT = 8080
 TRUST_STORE = "ca.pem"  # there is one in the directory of a secure cluster
 
 
@@ -193,16 +192,14 @@ def _registry(data: str, cluster: LocalCluster, port: int, security: SecureClust
 def _console(
     data: str, cluster: LocalCluster, registry: LocalRegistry | None, security: SecureCluster | None
 ) -> LocalConsole:
-    from penstock.local.ports import is_free
-    from penstock.local.web import CONSOLE_DIRECTORY, LocalConsole
+    from penstock.local.web import CONSOLE_DIRECTORY, CONSOLE_PORT, LocalConsole, console_port
 
     try:
         import penstock.console.server.run  # noqa: F401  # its packages are an extra
     except ImportError as error:
         fail(f"--console needs the extra `console` (pip install 'penstock[console]'): {error}")
     taken = {node.port for node in cluster.nodes} | ({registry.port} if registry is not None else set())
-    ports = (port for port in range(CONSOLE_PORT, CONSOLE_PORT + 100) if port not in taken and is_free(port, LOOPBACK))
-    port = next(ports, None)
+    port = console_port(LOOPBACK, taken)
     if port is None:
         fail(f"no port is free for the console from {CONSOLE_PORT} on; run penstock console --listen HOST:PORT")
     return LocalConsole(

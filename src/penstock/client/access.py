@@ -39,7 +39,7 @@ from penstock.settings.tls import TLS_SETTINGS
 PROFILES_VARIABLE: Final = "PENSTOCK_PROFILES"
 BOOTSTRAP: Final = "bootstrap.servers"
 _CONFIG: Final = "config"
-_SECRET: Final = re.compile(r"password|passphrase|secret|jaas|\.private\.key|keystore\.key$|\.key\.pem$")
+_SECRET: Final = re.compile(r"password|passphrase|secret|jaas|access\.token|\.private\.key|keystore\.key$|\.key\.pem$")
 _SETTINGS: Final = frozenset(
     {"security.protocol", "sasl.mechanism", "sasl.username", "sasl.password", "sasl.jaas.config"}
     | {"sasl.oauthbearer.token.endpoint.url"}

@@ -1,8 +1,11 @@
-"""Lag and rates over time, in a small SQLite file: no other database is needed, and no content of records is kept.
+"""Lag and rates over time, and events, in a small SQLite file: no other database is needed. No content of records is in
+it.
 
 Each number is added to three rows, one for each resolution: 10 s for six hours, 1 min for three days, 10 min for thirty
 days. A row has the sum, the count and the peak of its interval, so that a mean and a maximum can be shown. Older rows
 are deleted as time passes, and the number of series is bounded: so is the file.
+
+Events are kept for each user who signed in, because each sees other topics: the last thousand, for thirty days.
 """
 
 from __future__ import annotations
@@ -13,10 +16,15 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from penstock.console.views.charts import Point
+from penstock.console.views.events import Event, Happening
 
 RESOLUTIONS_S = ((10, 6 * 3600), (60, 3 * 86400), (600, 30 * 86400))
 """The length of an interval, and how long its rows are kept."""
 SERIES_MAX = 20_000
+EVENTS_MAX = 1_000
+"""Of each user of a cluster."""
+EVENTS_KEPT_S = 30 * 86400
+_EVENT_TEXT_MAX = 2_000
 _TRIM_EVERY = 300
 
 _SCHEMA = """
@@ -28,6 +36,10 @@ CREATE TABLE IF NOT EXISTS points (
     total REAL NOT NULL, count INTEGER NOT NULL, peak REAL NOT NULL,
     PRIMARY KEY (series, resolution, at)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS points_by_age ON points (resolution, at);
+CREATE TABLE IF NOT EXISTS events (
+    id INTEGER PRIMARY KEY, cluster TEXT NOT NULL, user TEXT NOT NULL, at INTEGER NOT NULL,
+    kind TEXT NOT NULL, severity TEXT NOT NULL, text TEXT NOT NULL, topic TEXT NOT NULL, group_id TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS events_of ON events (cluster, user, id);
 """
 _ADD = """
 INSERT INTO points VALUES (?, ?, ?, ?, 1, ?)
@@ -101,6 +113,35 @@ class History:
                     found[name] = [(at * 1000.0, most if peak else total / times) for at, total, times, most in rows]
             return found
 
+    def add_events(self, cluster: str, user: str | None, at_ms: int, happenings: Sequence[Happening]) -> None:
+        rows = [
+            (cluster, user or "", at_ms, each.kind, each.severity, each.text[:_EVENT_TEXT_MAX], each.topic, each.group)
+            for each in happenings
+        ]
+        with self._lock, self._database:
+            self._database.executemany(
+                "INSERT INTO events (cluster, user, at, kind, severity, text, topic, group_id) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                rows,
+            )
+            self._database.execute(
+                "DELETE FROM events WHERE cluster = ? AND user = ? AND id <= (SELECT id FROM events WHERE cluster = ? "
+                "AND user = ? ORDER BY id DESC LIMIT 1 OFFSET ?)",
+                (cluster, user or "", cluster, user or "", EVENTS_MAX),
+            )
+
+    def events(self, cluster: str, user: str | None, limit: int) -> list[Event]:
+        """The newest first."""
+        with self._lock:
+            rows = self._database.execute(
+                "SELECT at, kind, text, severity, topic, group_id FROM events WHERE cluster = ? AND user = ? "
+                "ORDER BY id DESC LIMIT ?",
+                (cluster, user or "", limit),
+            ).fetchall()
+        return [
+            Event(at, Happening(kind, text, severity, topic, group)) for at, kind, text, severity, topic, group in rows
+        ]
+
     def rows(self) -> int:
         with self._lock:
             return int(self._database.execute("SELECT count(*) FROM points").fetchone()[0])
@@ -121,6 +162,7 @@ class History:
     def _trim(self, now_s: int) -> None:
         for length, kept in RESOLUTIONS_S:
             self._database.execute("DELETE FROM points WHERE resolution = ? AND at < ?", (length, now_s - kept))
+        self._database.execute("DELETE FROM events WHERE at < ?", ((now_s - EVENTS_KEPT_S) * 1000,))
         self._database.execute("DELETE FROM series WHERE id NOT IN (SELECT DISTINCT series FROM points)")
         kept_ids = {row[0] for row in self._database.execute("SELECT id FROM series")}
         self._ids = {key: number for key, number in self._ids.items() if number in kept_ids}

@@ -2,13 +2,18 @@
 
     tag("a", topic, href=address("/topics/", topic), class_="name")
 
+A console of several clusters has the pages of each under a prefix. Pages do not know it: within `links_under`, every
+attribute that is an address of this server gets it.
+
 Attributes: `class_` is class, `data_x` is data-x; None and False are omitted, True has no value. Attribute names and
 tag names are part of the program, never data.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TypeAlias
 from urllib.parse import quote, urlencode
 
@@ -17,6 +22,20 @@ Attribute: TypeAlias = "str | int | float | bool | None"
 
 VOID = frozenset({"br", "hr", "img", "input", "link", "meta"})
 _ESCAPES = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;", ord('"'): "&quot;", ord("'"): "&#39;", 0: "\ufffd"}
+
+
+_ADDRESSES = frozenset({"href", "action", "data-stream", "data-upload"})
+_SHARED = ("//", "/c/", "/static/")
+_prefix: ContextVar[str] = ContextVar("prefix", default="")
+
+
+@contextmanager
+def links_under(prefix: str) -> Iterator[None]:
+    token = _prefix.set(prefix)
+    try:
+        yield
+    finally:
+        _prefix.reset(token)
 
 
 class Markup(str):
@@ -44,9 +63,13 @@ def tag(name: str, /, *children: Child, **attributes: Attribute) -> Markup:
     for key, value in attributes.items():
         if value is None or value is False:
             continue
-        parts.append(f" {key.rstrip('_').replace('_', '-')}")
+        attribute = key.rstrip("_").replace("_", "-")
+        parts.append(f" {attribute}")
         if value is not True:
-            parts.append(f'="{escape(str(value))}"')
+            text = str(value)
+            if attribute in _ADDRESSES and text.startswith("/") and not text.startswith(_SHARED):
+                text = _prefix.get() + text
+            parts.append(f'="{escape(text)}"')
     parts.append(">")
     if name in VOID:
         return Markup("".join(parts))

@@ -1,8 +1,8 @@
 """The running demo: its parts, what can be done to them, and its result.
 
-It starts in stages: cluster and clients first; Spark is installed in the background, if it is missing; then the
-pipelines start, and read everything from the beginning. No stage waits for a later one. Whatever happens, `close`
-leaves no process and no file: see `penstock.demo.cleanup`.
+It starts in stages: cluster and clients first, then the web console; Spark is installed in the background, if it is
+missing; then the pipelines start, and read everything from the beginning. No stage waits for a later one. Whatever
+happens, `close` leaves no process and no file: see `penstock.demo.cleanup`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from penstock.demo.cleanup import Cleanup
 from penstock.demo.clients import Clients
 from penstock.demo.cluster import ClusterView, DemoCluster
+from penstock.demo.console import DemoConsole, NoConsole
 from penstock.demo.dead_letters import POISON_DESCRIPTION
 from penstock.demo.ledger import Ledger, Verdict
 from penstock.demo.reports import Reports
@@ -90,6 +91,7 @@ class Demo:
         self.clients: Clients | None = None
         self.installation: Installation | None = None
         self.pipelines: PipelineProcess | None = None
+        self.console: DemoConsole | None = None
         self.kills = 0
         self.interrupted = False
         self.output_closed = False
@@ -118,8 +120,22 @@ class Demo:
         for name, run in self.clients.threads().items():
             self._work(name, run)
         self.log(f"trucks and shop write {self.rate:g} events a second, acks=all")
+        self.console = DemoConsole(os.path.join(self.directory, "console"), self.cluster.bootstrap, self._cleanup)
+        self._work("console", self._open_console)
         if self.wants_spark:
             self._work("spark", self._spark)
+
+    def _open_console(self) -> None:
+        """The demo goes on without it."""
+        assert self.console is not None
+        try:
+            self.console.start(self.stopping.is_set)
+        except (NoConsole, OSError) as reason:
+            if not self.stopping.is_set():
+                self.log(f"no web console: {reason}")
+        else:
+            if self.console.url is not None:
+                self.log(f"the web console draws the fleet and the shop: {self.console.url}")
 
     def _spark(self) -> None:
         try:
@@ -251,7 +267,7 @@ class Demo:
         """Ends everything; may be called twice, and before the demo has started completely."""
         with self._is_closed:
             self.stopping.set()
-            for part in (self.clients, self.installation, self.pipelines, self.cluster):
+            for part in (self.clients, self.console, self.installation, self.pipelines, self.cluster):
                 if part is not None:
                     part.stop()
             self._cleanup.close()

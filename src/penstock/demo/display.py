@@ -119,6 +119,8 @@ class Display:
         bootstrap = demo.cluster.bootstrap.split(",")[0]
         urgent = self.note or self._error()
         hint = f"in another terminal: {self._command} top -b {bootstrap}"
+        if demo.console is not None and demo.console.url is not None:
+            hint = f"in a browser: {demo.console.url}" + (f"   {hint}" if wide else "")
         return Group(title, Text(urgent or hint, "yellow" if urgent else "dim"))
 
     def _error(self) -> str:

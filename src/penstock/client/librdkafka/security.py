@@ -17,7 +17,7 @@ from typing import Any, Final
 from penstock.client.access import Access
 from penstock.client.errors import BadSetting
 from penstock.client.librdkafka import properties
-from penstock.client.wire.login import password_of, read_token, token_path
+from penstock.client.wire.login import ACCESS_TOKEN, password_of, read_token, token_path
 from penstock.model.errors import KafkaError
 from penstock.settings.definition import attribute_of
 from penstock.settings.tls import TLS_SETTINGS, TlsSettings
@@ -58,6 +58,9 @@ def with_librdkafka_names(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _translate_login(found: dict[str, Any]) -> None:
     mechanism = found.get("sasl.mechanism") or found.get("sasl.mechanisms") or ""
+    given = found.pop(ACCESS_TOKEN, None)
+    if given is not None:
+        found.setdefault("oauth_cb", lambda _: _with_expiry(given))
     path = token_path(found) if mechanism == "OAUTHBEARER" else None
     if path is not None:
         del found["sasl.oauthbearer.token.endpoint.url"]
@@ -77,7 +80,10 @@ def _translate_login(found: dict[str, Any]) -> None:
 
 def _token(path: str) -> tuple[str, float]:
     """The token and when it expires, in seconds since 1970; librdkafka asks again before that."""
-    token = read_token(path)
+    return _with_expiry(read_token(path))
+
+
+def _with_expiry(token: str) -> tuple[str, float]:
     try:
         claims = json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))
         return token, float(claims["exp"])

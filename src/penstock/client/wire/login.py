@@ -9,7 +9,8 @@
 
 `sasl.jaas.config` is understood, too, as in files for Kafka's tools, also with `tokenauth="true"` for a delegation
 token. OAUTHBEARER takes its token from the file that `sasl.oauthbearer.token.endpoint.url` names (a file URL); the file
-is read for each connection, so that a renewed token is used.
+is read for each connection, so that a renewed token is used. A program that has a token in memory gives it as
+`sasl.oauthbearer.access.token`.
 
 What a mechanism or TLS needs is imported when the options ask for it: a client of a plain listener starts without it.
 """
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from penstock.security.sasl.logins import OAuthBearerLogin
 
 TOKEN_BYTES_MAX: Final = 1 << 20
+ACCESS_TOKEN: Final = "sasl.oauthbearer.access.token"
 
 
 def tls_from(options: Mapping[str, str]) -> ssl.SSLContext | None:
@@ -93,13 +95,16 @@ def password_of(options: Mapping[str, str], mechanism: str) -> tuple[str, str, b
 
 
 def _bearer_login(options: Mapping[str, str]) -> OAuthBearerLogin:
+    from penstock.security.sasl.logins import OAuthBearerLogin
+
+    given = options.get(ACCESS_TOKEN)
+    if given is not None:
+        return OAuthBearerLogin(lambda: given)
     path = token_path(options)
     if path is None:
         raise ClientError(
             "sasl.mechanism=OAUTHBEARER needs sasl.oauthbearer.token.endpoint.url=file:///..., the file with the token"
         )
-    from penstock.security.sasl.logins import OAuthBearerLogin
-
     return OAuthBearerLogin(lambda: read_token(path))
 
 

@@ -15,11 +15,16 @@ import urllib.request
 from typing import Any
 
 from penstock.console.views.decoding import Kind, SchemaDecoder
+from penstock.serializers.registered import read_indexes
+from penstock.serializers.registry_client import RegistryClient
+from penstock.serializers.registry_http import RegistryError
 
 _TIMEOUT_S = 3.0
 _AGAIN_S = 30.0
 _ANSWER_MAX = 4 * 1024 * 1024
 _PREFIX = 5
+_CLASSES_MAX = 1_000
+_NOT_ASKED = object()
 
 
 class SchemaRegistry:
@@ -28,9 +33,13 @@ class SchemaRegistry:
         self._schemas: dict[int, tuple[str, Any] | None] = {}
         self._lock = threading.Lock()
         self._not_before = 0.0
+        self._client = RegistryClient(self._url, timeout=_TIMEOUT_S, attempts=1)
+        self._classes: dict[tuple[int, tuple[int, ...]], Any] = {}
+        """Of Protobuf: by the id of the schema and the place of the message in its file."""
 
     def decode(self, data: bytes) -> tuple[Kind, Any] | None:
-        found = self._schema(int.from_bytes(data[1:_PREFIX]))
+        number = int.from_bytes(data[1:_PREFIX])
+        found = self._schema(number)
         if found is None:
             return None
         kind, schema = found
@@ -41,9 +50,35 @@ class SchemaRegistry:
                 from fastavro import schemaless_reader
 
                 return "avro", schemaless_reader(io.BytesIO(data[_PREFIX:]), schema, None)
+            if kind == "PROTOBUF":
+                return "protobuf", self._message(number, data[_PREFIX:])
         except Exception:  # noqa: BLE001 - whatever a schema does not fit, the bytes are shown instead
             return None
         return None
+
+    def _message(self, number: int, data: bytes) -> Any:
+        from penstock.console.observe.protobuf import document_of
+        from penstock.serializers.protobuf import registered_class
+
+        indexes, body = read_indexes(data)
+        with self._lock:
+            found = self._classes.get((number, indexes), _NOT_ASKED)
+            if found is _NOT_ASKED:
+                if time.monotonic() < self._not_before:
+                    raise ValueError("the registry did not answer a moment ago")
+                try:
+                    found = registered_class(self._client, self._client.by_id(number).schema, indexes)
+                except RegistryError:
+                    self._not_before = time.monotonic() + _AGAIN_S
+                    raise
+                except (ValueError, TypeError, KeyError, ImportError):
+                    found = None  # a schema that cannot be used, or a place that it does not have
+                if len(self._classes) >= _CLASSES_MAX:
+                    self._classes.clear()
+                self._classes[number, indexes] = found
+        if found is None:
+            raise ValueError("the schema cannot be used")
+        return document_of(found.FromString(body))
 
     def get(self, path: str) -> Any:
         """OSError or ValueError if the registry does not answer."""

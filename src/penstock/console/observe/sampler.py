@@ -99,6 +99,7 @@ class Sampler:
             groups=groups,
             traffic=self._traffic(admin, cluster),
             pipelines=pipelines,
+            earlier_pipelines=self._words.earlier(at_ms, pipelines),
             queries=queries,
             notes=tuple(notes),
         )

@@ -9,7 +9,9 @@ from penstock import __version__
 from penstock.console import units
 from penstock.console.markup import NOTHING, Child, Markup, address, joined, tag
 from penstock.console.views import charts
+from penstock.console.views.clusters import cluster_path
 
+ALL_CLUSTERS = "/c/"
 SECTIONS = (
     ("overview", "Overview", "/", "o"),
     ("topics", "Topics", "/topics", "t"),
@@ -48,6 +50,11 @@ class Frame:
     csrf: str
     user: str | None = None
     cluster: str = ""
+    """Its id."""
+    here: str = ""
+    """The name of this cluster, if the console has several."""
+    others: tuple[str, ...] = ()
+    """The names of all clusters of this console, this one too."""
     read_only: bool = False
     hidden: frozenset[str] = frozenset()
     """Sections that this console does not have."""
@@ -80,6 +87,7 @@ def document(page: Page, frame: Frame) -> Markup:
             tag("nav", navigation, aria_label="Sections"),
             tag(
                 "div",
+                _switch(frame),
                 tag("span", "read-only", class_="badge") if frame.read_only else None,
                 tag("span", frame.cluster, class_="cluster", title="cluster id") if frame.cluster else None,
                 _signed_in(frame),
@@ -115,6 +123,22 @@ def document(page: Page, frame: Frame) -> Markup:
             tag("body", body, data_live=frame.live or None),
             lang="en",
         ),
+    )
+
+
+def _switch(frame: Frame) -> Markup | None:
+    """To another cluster; a click on the name opens the list."""
+    if not frame.here:
+        return None
+    links = [
+        tag("a", name, href=f"{cluster_path(name)}/", aria_current="true" if name == frame.here else None)
+        for name in frame.others
+    ]
+    return tag(
+        "details",
+        tag("summary", frame.here, title="Change the cluster"),
+        tag("nav", links, tag("a", "All clusters", href=ALL_CLUSTERS, class_="all"), aria_label="Clusters"),
+        class_="switch",
     )
 
 
@@ -354,11 +378,12 @@ def chart(drawn: charts.Chart, text: ChartText) -> Markup:
         shapes.append(
             tag(
                 "text",
-                units.utc(tick.value)[11:16],
+                units.utc(tick.value)[11 : 19 if drawn.has_seconds else 16],
                 x=f"{tick.position:.1f}",
                 y=charts.HEIGHT - 6,
                 class_="across",
                 data_at=int(tick.value),
+                data_seconds=drawn.has_seconds,
             )
         )
     for index, line in enumerate(drawn.lines):

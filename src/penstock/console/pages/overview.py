@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from penstock.console import units
 from penstock.console.markup import Child, Markup, address, joined, tag
 from penstock.console.pages.layout import Column, Fact, empty, facts, table, time
+from penstock.console.views.events import Event, Happening
 from penstock.console.views.overview import NAMED_MAX, BrokerRow, Overview
+from penstock.console.views.text import one_line
 from penstock.doctor.findings import Finding
 from penstock.model.ids import TopicPartition
 
@@ -116,6 +118,37 @@ def _controllers(view: Overview) -> Markup | None:
         [row.node_id, "active" if row.is_leader else "standby", units.count(row.lag)] for row in view.controllers
     ]
     return joined(tag("h2", f"Controllers, epoch {view.epoch}"), table(columns, rows, caption="Controllers"))
+
+
+def recent(found: Sequence[Event]) -> Markup:
+    return joined(
+        tag("h2", "Recent events"),
+        events(found),
+        tag("p", tag("a", "All events", href="/events"), class_="note") if found else None,
+    )
+
+
+def events(found: Sequence[Event]) -> Markup:
+    if not found:
+        return empty(
+            "Nothing has happened.",
+            "Brokers that go and come back, new leaders, replicas out of sync, topics and groups appear here.",
+        )
+    return table(
+        [Column("Time"), Column("About", minor=True), Column("What happened")],
+        ([time(each.at_ms), each.happening.kind, _happening(each.happening)] for each in found),
+        caption="Events, the newest first",
+    )
+
+
+def _happening(given: Happening) -> Markup:
+    text = one_line(given.text, 400)
+    state = given.severity or None
+    if given.topic:
+        return tag("a", text, href=address("/topics/", given.topic), class_=state)
+    if given.group:
+        return tag("a", text, href=address("/group", name=given.group), class_=state)
+    return tag("span", text, class_=state)
 
 
 def findings(found: Sequence[Finding] | None, at_ms: int | None, unobserved: Sequence[str]) -> Markup:

@@ -10,6 +10,7 @@ from penstock.console.pages.layout import (
     Column,
     Fact,
     Frame,
+    check_box,
     empty,
     facts,
     form,
@@ -19,13 +20,14 @@ from penstock.console.pages.layout import (
     time,
 )
 from penstock.console.views.decoding import decode
-from penstock.console.views.graph import HEIGHT, WIDTH, Drawing
+from penstock.console.views.graph import HEIGHT, WIDTH, Drawing, Edge
 from penstock.console.views.text import one_line
 from penstock.pipelines.operate.dead_letters import Cause, CauseSummary, Letter
 from penstock.pipelines.operate.reports import PipelineReport, QueryReport
 from penstock.spark.progress.query_progress import QueryProgress
 
 DEAD_LETTERS = ".dead-letters"
+_POINTS = "earliest, offset:1000, a time such as 2026-05-01T12:00:00Z"
 
 
 def listing(reports: Mapping[str, PipelineReport], queries: Sequence[QueryProgress]) -> Markup:
@@ -142,45 +144,71 @@ def _query(query: QueryReport) -> list[Child]:
     ]
 
 
-def graph(drawing: Drawing, report: PipelineReport | None) -> Markup:
-    """Rates are written on the edges: into the queries, and out to the sinks."""
-    out = (
-        {} if report is None else {sink: number for query in report.queries for sink, number in query.rows_out.items()}
-    )
-    rate = 0.0 if report is None else sum(query.input_rows_per_second for query in report.queries)
-    shapes: list[Child] = [tag("path", d=path) for _, path in drawing.edges]
-    incoming = {edge.target for edge, _ in drawing.edges}
+def graph(drawing: Drawing, rates: Mapping[Edge, float]) -> Markup:
+    """Rates are written on the edges: into queries, and out to the sinks."""
+    shapes: list[Child] = [
+        tag("path", d=path, class_="flows" if rates.get(edge) else None) for edge, path in drawing.edges
+    ]
     for placed in drawing.nodes:
         node = placed.node
-        name = node.identity.removeprefix("sink ")
-        figure = ""
-        if report is not None and node.identity.startswith("sink ") and name in out:
-            figure = f"{units.short(out[name])} rows"
-        elif report is not None and node.identity not in incoming:
-            figure = units.rate(rate)
         shapes += [
             tag("rect", x=placed.x, y=placed.y, width=WIDTH, height=HEIGHT, rx=6, class_=node.shape),
             tag("text", one_line(node.title, 24), x=placed.x + 10, y=placed.y + 19),
-            tag(
-                "text",
-                one_line(f"{node.kind}{' · ' + figure if figure else ''}", 34),
-                x=placed.x + 10,
-                y=placed.y + 36,
-                class_="kind",
-            ),
+            tag("text", one_line(node.kind, 34), x=placed.x + 10, y=placed.y + 36, class_="kind"),
         ]
+    shapes += [
+        tag("text", f"{units.short(rates[edge])}/s", x=x, y=y, class_="rate")
+        for (edge, _), (x, y) in zip(drawing.edges, drawing.middles, strict=True)
+        if edge in rates
+    ]
+    flows = ", ".join(f"{edge.source} to {edge.target} {units.short(rate)}/s" for edge, rate in rates.items())
     return tag(
         "figure",
-        tag("figcaption", "What it reads, computes and writes"),
+        tag("figcaption", "What it reads, computes and writes, in rows a second"),
         tag(
             "svg",
             shapes,
-            viewBox=f"-2 -2 {drawing.width + 4} {drawing.height + 4}",
+            viewBox=f"-2 -8 {drawing.width + 4} {drawing.height + 10}",
             width=drawing.width + 4,
             role="img",
-            aria_label="graph",
+            aria_label=f"graph: {flows}" if flows else "graph",
         ),
         class_="chart graph",
+    )
+
+
+def backfill_form(report: PipelineReport, command: str, states: Mapping[str, str], frame: Frame) -> Markup:
+    """`command`: how it is run by hand; `states`: the backfills that were started here."""
+    started = [tag("li", name, ": ", one_line(state, 300)) for name, state in states.items()]
+    fields = [
+        labelled(
+            "Name", tag("input", name="as", required=True, placeholder=f"{report.name}-again", autocomplete="off")
+        ),
+        labelled("From", tag("input", name="from", required=True, value="earliest"), _POINTS),
+        labelled("To", tag("input", name="to", placeholder="until it is stopped"), "The same; exclusive."),
+        labelled(
+            "Suffix of outputs",
+            tag("input", name="suffix", placeholder="the same outputs", autocomplete="off"),
+            "Topics and tables beside the original ones.",
+        ),
+    ]
+    given = form(
+        "/do/pipeline.backfill",
+        frame.csrf,
+        hidden("name", report.name),
+        hidden("back", address("/pipeline", name=report.name)),
+        fields,
+        tag("button", "Start the backfill", class_="primary"),
+        class_="stack",
+    )
+    return tag(
+        "details",
+        tag("summary", "Backfill"),
+        tag("p", "Runs the same pipeline under another name, beside the original, over records from before."),
+        NOTHING if frame.read_only else given,
+        tag("p", "By hand: ", tag("code", command), class_="note"),
+        tag("ul", started) if started else None,
+        class_="box",
     )
 
 
@@ -270,6 +298,7 @@ def _samples(topic: str, cause: Cause, each: CauseSummary, frame: Frame) -> Mark
 def _letter(topic: str, letter: Letter, frame: Frame) -> Markup:
     key, value = decode(letter.key), decode(letter.value, pretty=True)
     where = address("/topics/", topic) + f"/messages/{letter.partition}/{letter.offset}"
+    place = f"{letter.partition}:{letter.offset}"
     return tag(
         "details",
         tag(
@@ -278,8 +307,50 @@ def _letter(topic: str, letter: Letter, frame: Frame) -> Markup:
             f" {letter.origin or ''} key {key.preview}",
         ),
         tag("pre", value.text, tabindex=0),
-        redrive_form(topic, letter.reason, "", "Redrive this one", frame, f"{letter.partition}:{letter.offset}"),
+        tag(
+            "div",
+            redrive_form(topic, letter.reason, "", "Redrive this one", frame, place),
+            tag("a", "Edit it first", href=address("/dead-letters/edit", topic=topic, place=place), class_="button")
+            if not frame.read_only
+            else None,
+            class_="inline",
+        ),
         class_="finding",
+    )
+
+
+def about_letter(letter: Letter) -> Markup:
+    return facts(
+        [
+            Fact("Reason", one_line(letter.reason, 300)),
+            Fact("Pipeline", letter.pipeline),
+            Fact("From", letter.origin or units.UNKNOWN),
+            Fact("Key", decode(letter.key).preview),
+            Fact("Written", time(letter.timestamp_ms)),
+        ]
+    )
+
+
+def edit_form(letter: Letter, text: str, frame: Frame) -> Markup:
+    if frame.read_only:
+        return empty("This console is read-only.")
+    place = f"{letter.partition}:{letter.offset}"
+    return form(
+        "/do/letters.edit",
+        frame.csrf,
+        hidden("name", letter.topic),
+        hidden("place", place),
+        hidden("back", address("/dead-letters/edit", topic=letter.topic, place=place)),
+        labelled(
+            "Value",
+            # A browser leaves out the first newline of the content.
+            tag("textarea", "\n", text, name="value", rows=18, spellcheck="false", id="search"),
+            "Key, headers, partition and timestamp stay those of the record.",
+        ),
+        check_box("text", "send it although it is not JSON"),
+        tag("button", "Redrive the edited record", class_="primary"),
+        tag("p", "The letter itself stays in its topic as it is. The record is sent once.", class_="note"),
+        class_="stack box large",
     )
 
 

@@ -19,10 +19,14 @@ from penstock.console.pages.layout import (
     labelled,
     pager,
     search_form,
+    select,
     table,
     tabs,
 )
+from penstock.console.views import uploads
+from penstock.console.views.decoding import decode
 from penstock.console.views.listing import Listing
+from penstock.console.views.text import one_line
 from penstock.console.views.topics import SettingRow, TopicRow, TopicState
 
 COLUMNS = [
@@ -269,6 +273,50 @@ def settings(name: str, rows: Sequence[SettingRow], frame: Frame) -> Markup:
             ]
         )
     return table([Column("Setting"), Column("Value"), Column("From")], items, caption=f"Settings of {name}")
+
+
+def file_form(view: TopicState, frame: Frame) -> Markup:
+    """The script looks at the whole file first, and sends it then."""
+    if frame.read_only:
+        return NOTHING
+    return tag(
+        "section",
+        tag("h2", "Send a file"),
+        tag(
+            "form",
+            labelled("File", tag("input", type="file", name="file", required=True)),
+            labelled("It has", select("format", uploads.FORMATS, "jsonl"), "Empty lines are left out."),
+            labelled(
+                "Key",
+                tag("input", name="key", autocomplete="off", placeholder="none"),
+                "Of values: a field of the JSON, or a column of the CSV.",
+            ),
+            tag(
+                "div",
+                tag("button", "Look at it", class_="primary", data_step="check"),
+                tag("button", "Send", type="button", data_step="send", hidden=True),
+                tag("button", "Stop", type="button", data_step="stop", hidden=True),
+                class_="inline",
+            ),
+            tag("progress", max=1, value=0, hidden=True, aria_label="read"),
+            tag("p", "", class_="note", role="status"),
+            tag("ul", class_="errors"),
+            tag("div", "", class_="preview"),
+            class_="stack box",
+            data_upload=address("/topics/", view.name) + "/produce/piece",
+            data_csrf=frame.csrf,
+        ),
+    )
+
+
+def upload_preview(entries: Sequence[uploads.Entry]) -> Markup:
+    rows: list[list[Child]] = []
+    for entry in entries[: uploads.PREVIEW_MAX]:
+        key, value = decode(entry.key), decode(entry.value)
+        names = ", ".join(one_line(name, 40) for name, _ in entry.headers)
+        rows.append([entry.line, key.preview, value.preview, names])
+    columns = [Column("Line", number=True), Column("Key"), Column("Value"), Column("Headers", minor=True)]
+    return table(columns, rows, caption="The first records") if rows else empty("There is no record in it.")
 
 
 def produce_form(view: TopicState, frame: Frame) -> Markup:

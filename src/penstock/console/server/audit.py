@@ -10,6 +10,8 @@ from typing import TextIO
 
 
 class Audit:
+    """Shared by the clusters of a console."""
+
     def __init__(self, path: str | None) -> None:
         self._lock = threading.Lock()
         self._file: TextIO = sys.stderr if path is None else open(path, "a", encoding="utf-8")  # noqa: SIM115 - closed below

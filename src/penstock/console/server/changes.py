@@ -16,6 +16,7 @@ from penstock.console.observe.access import ClusterAccess
 from penstock.console.observe.pipelines import redrive
 from penstock.console.server.cluster_pages import reset
 from penstock.console.views.groups import parse_reset
+from penstock.console.views.letters import BadLetter, edited_value, parse_place
 from penstock.console.views.topics import name_problem, setting_problem
 from penstock.model.ids import TopicPartition
 from penstock.pipelines.operate.dead_letters import Selection
@@ -36,6 +37,8 @@ class Change:
     """The field that names what is changed."""
     then: Callable[[Form], str] | None = None
     """The address to go to when it is done; else the page with the form."""
+    draft: str = ""
+    """The field whose text is kept for the page with the form, if the change is refused."""
 
 
 def _number(form: Form, name: str) -> int | None:
@@ -166,17 +169,36 @@ def delete_group(access: ClusterAccess, form: Form) -> str:
 
 
 def redrive_letters(access: ClusterAccess, form: Form) -> str:
-    places: frozenset[tuple[int, int]] = frozenset()
-    if form.get("place"):
-        partition, _, offset = form["place"].partition(":")
-        if not partition.isdecimal() or not offset.isdecimal():
-            raise Refused(f"{form['place']!r} is not PARTITION:OFFSET")
-        places = frozenset({(int(partition), int(offset))})
+    places = frozenset({_place(form)} if form.get("place") else ())
     selection = Selection(reason=form.get("reason", ""), pipeline=form.get("pipeline", ""), places=places)
     result = redrive(access, form["name"], selection)
     sent = sum(result.chosen.values())
     homeless = f" {result.homeless} were not records of a topic, and stay." if result.homeless else ""
     return f"{sent} letters of {form['name']} are redriven; {result.before} were before.{homeless}"
+
+
+def redrive_edited(access: ClusterAccess, form: Form) -> str:
+    """The letter itself stays as it is; it counts as redriven once the edited record and that it was are committed."""
+    place = _place(form)
+    try:
+        value = edited_value(form["value"], must_be_json=not form.get("text"))
+    except BadLetter as error:
+        raise Refused(str(error)) from error
+    result = redrive(access, form["name"], Selection(places=frozenset({place})), {place: value})
+    if not sum(result.chosen.values()):
+        raise Refused(
+            "it is not a record of a topic, and nothing was sent"
+            if result.homeless
+            else "this letter was redriven before, or is gone: nothing was sent"
+        )
+    return f"Letter {form['place']} of {form['name']} is redriven, edited."
+
+
+def _place(form: Form) -> tuple[int, int]:
+    try:
+        return parse_place(form["place"])
+    except BadLetter as error:
+        raise Refused(str(error)) from error
 
 
 def stop_pipeline(access: ClusterAccess, form: Form) -> str:
@@ -250,6 +272,9 @@ CHANGES: dict[str, Change] = {
     "group.reset": Change(reset_group),
     "group.delete": Change(delete_group),
     "letters.redrive": Change(redrive_letters),
+    "letters.edit": Change(
+        redrive_edited, then=lambda form: address("/dead-letters", topic=form["name"]), draft="value"
+    ),
     "pipeline.stop": Change(stop_pipeline),
     "user.set": Change(set_user),
     "user.remove": Change(remove_user),

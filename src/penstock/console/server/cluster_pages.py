@@ -6,6 +6,7 @@ from penstock.client.errors import ClientError
 from penstock.client.wire.admin import ResourceType
 from penstock.client.wire.admin.configs import ConfigEntry
 from penstock.client.wire.admin.group_reset import OffsetReset, ResetTarget
+from penstock.console.history import EVENTS_MAX
 from penstock.console.markup import Markup, address, joined, tag
 from penstock.console.observe.access import ClusterAccess
 from penstock.console.pages import groups as groups_page
@@ -24,6 +25,7 @@ from penstock.model.ids import TopicPartition
 SPANS_MIN = {"15": "15 min", "60": "1 h", "360": "6 h", "1440": "1 d", "10080": "7 d", "43200": "30 d"}
 TOPICS = ("Topics", "/topics")
 GROUPS = ("Groups", "/groups")
+_RECENT = 10
 
 
 async def overview(visit: Visit) -> Page:
@@ -38,6 +40,7 @@ async def overview(visit: Visit) -> Page:
     traffic = joined(
         tag("h2", "Traffic"),
         _spans("/", visit),
+        tag("p", problem, class_="note") if (problem := visit.workspace.history_problem) else None,
         tag(
             "div",
             _chart(visit, "Records written", "/s", {"": "records"}, "records"),
@@ -48,9 +51,15 @@ async def overview(visit: Visit) -> Page:
     parts = [
         Part("state", waiting(visit) if view is None else overview_page.state(view), live=True),
         Part("doctor", found, live=True),
+        Part("events", overview_page.recent(visit.workspace.events(_RECENT)), live=True),
         Part("traffic", traffic, live=True),
     ]
     return Page("Overview", "overview", parts)
+
+
+async def events(visit: Visit) -> Page:
+    content = overview_page.events(visit.workspace.events(EVENTS_MAX))
+    return Page("Events", "overview", [Part("events", content, live=True)], [("Overview", "/")])
 
 
 async def topics(visit: Visit) -> Page:
@@ -98,6 +107,7 @@ async def topic_produce(visit: Visit) -> Page:
     parts = [
         Part("tabs", topics_page.topic_tabs(view.name, "produce")),
         Part("produce", topics_page.produce_form(view, visit.frame)),
+        Part("file", topics_page.file_form(view, visit.frame)),
     ]
     return Page(view.name, "topics", parts, [TOPICS])
 
@@ -222,7 +232,7 @@ def _chart(visit: Visit, title: str, unit: str, names: dict[str, str], kind: str
     """`names`: the series, and what they are called in the legend."""
     now_ms = 0 if visit.seen.now is None else visit.seen.now.at_ms
     begin_ms = now_ms - _minutes(visit) * 60_000
-    found = visit.workspace.history.read_many(visit.workspace.cluster_id, kind, list(names), begin_ms, peak=peak)
+    found = visit.workspace.over_time(kind, list(names), begin_ms, now_ms, peak=peak)
     drawn = draw([Series(names[name], points) for name, points in found.items()], begin_ms, now_ms)
     return chart(drawn, ChartText(title, unit))
 
@@ -230,9 +240,8 @@ def _chart(visit: Visit, title: str, unit: str, names: dict[str, str], kind: str
 def _bytes(visit: Visit) -> Markup:
     now_ms = 0 if visit.seen.now is None else visit.seen.now.at_ms
     begin_ms = now_ms - _minutes(visit) * 60_000
-    history, cluster = visit.workspace.history, visit.workspace.cluster_id
     series = [
-        Series("in", history.read(cluster, "bytes_in", "", begin_ms)),
-        Series("out", history.read(cluster, "bytes_out", "", begin_ms)),
+        Series(title, visit.workspace.over_time(kind, [""], begin_ms, now_ms).get("", []))
+        for title, kind in (("in", "bytes_in"), ("out", "bytes_out"))
     ]
     return layout.chart(draw(series, begin_ms, now_ms), ChartText("Bytes of all brokers", "B/s"))

@@ -8,13 +8,18 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import uvicorn
 
 from penstock.client.errors import ClientError
-from penstock.console.server.app import Console
+from penstock.console.history import History
+from penstock.console.server.app import Console, Shared, known_names
+from penstock.console.server.audit import Audit
+from penstock.console.server.clusters import Clusters
 from penstock.console.settings import ConsoleSettings, check
+from penstock.console.views.clusters import NamedCluster, parse_clusters
 
 _GRACE_S = 3
 
@@ -50,11 +55,43 @@ def serve(settings: ConsoleSettings, ready: Callable[[str], None]) -> None:
 
 
 async def _serve(settings: ConsoleSettings, listening: socket.socket, ready: Callable[[str], None]) -> None:
+    port = listening.getsockname()[1]
+    with _shared(settings) as shared:
+        await _run(settings, _application(settings, shared, port), listening, port, ready)
+
+
+@contextmanager
+def _shared(settings: ConsoleSettings) -> Iterator[Shared]:
     from penstock.console.observe.registry import schema_decoder
 
-    port = listening.getsockname()[1]
-    console = Console(settings, schema_decoder(settings.registry))
-    console.cookie = f"penstock-console-{port}"  # cookies of a host are shared by its ports
+    names = tuple(each.name for each in parse_clusters(settings.clusters))
+    history, audit = History(settings.history), Audit(settings.audit)
+    try:
+        yield Shared(history, audit, schema_decoder(settings.registry), names)
+    finally:
+        history.close()
+        audit.close()
+
+
+def _application(settings: ConsoleSettings, shared: Shared, port: int) -> Console | Clusters:
+    clusters = parse_clusters(settings.clusters)
+    consoles = [
+        Console(replace(settings, bootstrap=each.bootstrap), shared, each.name)
+        for each in clusters or [NamedCluster("", settings.bootstrap)]
+    ]
+    for console in consoles:
+        # Cookies of a host are shared by its ports, and by the clusters of a console.
+        console.cookie = "-".join(filter(None, ("penstock-console", str(port), console.cluster)))
+    return Clusters(consoles, known_names(settings)) if clusters else consoles[0]
+
+
+async def _run(
+    settings: ConsoleSettings,
+    console: Console | Clusters,
+    listening: socket.socket,
+    port: int,
+    ready: Callable[[str], None],
+) -> None:
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     scheme = "http" if settings.certificate is None else "https"
     options: dict[str, Any] = {}

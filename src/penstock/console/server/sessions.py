@@ -10,6 +10,8 @@ import secrets
 import time
 from dataclasses import dataclass, field
 
+from penstock.console.views.oidc import Pending
+
 IDLE_S = 8 * 3600.0
 SESSIONS_MAX = 10_000
 
@@ -21,10 +23,23 @@ class Session:
     user: str | None = None
     used: float = field(default_factory=time.monotonic)
     flash: tuple[str, str] | None = None
+    expires: float | None = None
+    """When the user's token does; by the clock of `used`."""
+    pending: Pending | None = None
+    """A sign-in at an OpenID provider that has begun."""
+    draft: str | None = None
+    """What was typed into a form that was refused."""
+
+    def is_valid(self, now: float) -> bool:
+        return now - self.used <= IDLE_S and (self.expires is None or now < self.expires)
 
     def take_flash(self) -> tuple[str, str] | None:
         flash, self.flash = self.flash, None
         return flash
+
+    def take_draft(self) -> str | None:
+        draft, self.draft = self.draft, None
+        return draft
 
 
 class Sessions:
@@ -35,7 +50,7 @@ class Sessions:
         session = self._sessions.get(identity or "")
         if session is None:
             return None
-        if time.monotonic() - session.used > IDLE_S:
+        if not session.is_valid(time.monotonic()):
             del self._sessions[session.identity]
             return None
         session.used = time.monotonic()
@@ -55,4 +70,4 @@ class Sessions:
 
     def users(self) -> set[str]:
         now = time.monotonic()
-        return {each.user for each in self._sessions.values() if each.user is not None and now - each.used <= IDLE_S}
+        return {each.user for each in self._sessions.values() if each.user is not None and each.is_valid(now)}

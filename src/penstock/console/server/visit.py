@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from penstock.console.observe.records import TopicReader
 from penstock.console.pages.layout import Frame, Page
+from penstock.console.server.backfills import Backfills
 from penstock.console.server.workspace import Workspace
 from penstock.console.settings import ConsoleSettings
+from penstock.console.views.boards import Board
 from penstock.console.views.decoding import SchemaDecoder
 from penstock.console.views.masking import MaskRule, paths_for
 from penstock.console.views.sample import Seen
@@ -25,6 +27,10 @@ class Visit:
     frame: Frame
     rules: tuple[MaskRule, ...] = ()
     schema: SchemaDecoder | None = None
+    boards: tuple[Board, ...] = ()
+    backfills: Backfills = field(default_factory=Backfills)
+    draft: str | None = None
+    """What was typed into a form of this page that was refused."""
     live: bool = False
     """Only the live parts are wanted: nothing is asked of the cluster."""
 

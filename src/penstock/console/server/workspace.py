@@ -17,7 +17,10 @@ from typing import TypeVar
 from penstock.client.errors import ClientError
 from penstock.console.history import History
 from penstock.console.observe.access import ClusterAccess
+from penstock.console.observe.prometheus import PrometheusHistory
 from penstock.console.observe.sampler import Sampler, interval_s
+from penstock.console.views.charts import Point
+from penstock.console.views.events import Event, Happening, happenings
 from penstock.console.views.overview import records_rate
 from penstock.console.views.sample import Sample, Seen, end_totals
 from penstock.doctor.diagnosis import diagnose
@@ -31,6 +34,8 @@ DOCTOR_EVERY_S = 60.0
 _PARTITIONS_IN_HISTORY = 64
 
 Result = TypeVar("Result")
+Prometheus = tuple[str, str]
+"""Its URL, and label matchers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +46,12 @@ class Diagnosis:
 
 
 class Workspace:
-    def __init__(self, access: ClusterAccess, history: History, user: str | None = None) -> None:
+    def __init__(
+        self, access: ClusterAccess, history: History, user: str | None = None, prometheus: Prometheus | None = None
+    ) -> None:
         self.access = access
+        self._prometheus = None if prometheus is None else PrometheusHistory(*prometheus, self._told_by_thread)
+        self._loop = asyncio.get_running_loop()
         self.history = history
         self.user = user
         self.seen = Seen()
@@ -59,6 +68,10 @@ class Workspace:
         self._examining: asyncio.Task[None] | None = None
         self._examined_at = float("-inf")
         self._closing = False
+        self._compared: Sample | None = None
+        """The last sample whose changes are in the events."""
+        self._is_silent = False
+        """The cluster does not answer, and an event says so."""
 
     def start(self) -> None:
         self._tasks.append(asyncio.create_task(self._sample()))
@@ -75,6 +88,24 @@ class Workspace:
     @property
     def cluster_id(self) -> str:
         return "" if self.seen.now is None else self.seen.now.cluster.cluster_id or ""
+
+    def over_time(
+        self, kind: str, names: list[str], begin_ms: int, end_ms: int, *, peak: bool = False
+    ) -> dict[str, list[Point]]:
+        """Series from Prometheus, where one is named and has them; else those of the console itself."""
+        theirs = {} if self._prometheus is None else self._prometheus.read_many(kind, names, begin_ms, end_ms)
+        found = {name: theirs[name] for name in names if theirs.get(name)}
+        missing = [name for name in names if name not in found]
+        own = self.history.read_many(self.cluster_id, kind, missing, begin_ms, peak=peak) if missing else {}
+        return {name: found.get(name) or own[name] for name in names if name in found or name in own}
+
+    @property
+    def history_problem(self) -> str | None:
+        return None if self._prometheus is None else self._prometheus.problem
+
+    def _told_by_thread(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the console ends
+            self._loop.call_soon_threadsafe(self._tell)
 
     async def first(self, patience_s: float) -> Seen:
         """The last samples; waits for the first one, or for the reason why there is none."""
@@ -141,6 +172,9 @@ class Workspace:
                     self._take_over(await asyncio.to_thread(self._sampler.take))
             except (ClientError, KafkaError) as error:
                 self.seen = replace(self.seen, problem=" ".join(str(error).split()))
+                if not self._is_silent and self._compared is not None:
+                    self._is_silent = True
+                    await asyncio.to_thread(self._happened, Happening("cluster", "the cluster does not answer", "bad"))
                 self._tell()
             except Exception:
                 logger.exception("a sample failed")
@@ -164,10 +198,27 @@ class Workspace:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
+    def _happened(self, *happenings: Happening) -> None:
+        self.history.add_events(self.cluster_id, self.user, time.time_ns() // 1_000_000, happenings)
+
+    def events(self, limit: int) -> list[Event]:
+        """The newest first."""
+        return self.history.events(self.cluster_id, self.user, limit)
+
+    def _compare(self, now: Sample) -> None:
+        found = [] if self._compared is None else happenings(self._compared, now)
+        if self._is_silent:
+            self._is_silent = False
+            found.insert(0, Happening("cluster", "the cluster answers again", "good"))
+        self._compared = now
+        if found:
+            self._happened(*found)
+
     def _remember(self) -> None:
         seen = self.seen
         if seen.now is None:
             return
+        self._compare(seen.now)
         values: dict[tuple[str, str], float] = {}
         rate = records_rate(seen)
         if rate is not None:

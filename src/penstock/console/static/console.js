@@ -7,6 +7,7 @@ const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
 // -- Times: the server writes UTC, which stays in the tooltip.
 
 const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+const seconds = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 
 function localTimes(root) {
   for (const each of $$("time[datetime]", root)) {
@@ -19,7 +20,9 @@ function localTimes(root) {
         String(at.getMilliseconds()).padStart(3, "0");
     }
   }
-  for (const each of $$("text[data-at]", root)) each.textContent = clock.format(new Date(Number(each.dataset.at)));
+  for (const each of $$("text[data-at]", root)) {
+    each.textContent = ("seconds" in each.dataset ? seconds : clock).format(new Date(Number(each.dataset.at)));
+  }
 }
 
 // -- Live parts. A part in which the user types, or has selected text, waits.
@@ -178,7 +181,7 @@ function help() {
   const title = document.createElement("h2");
   title.textContent = "Keyboard";
   const list = document.createElement("ul");
-  const keys = [["/", "search"], ["Esc", "close"], ...$$("header nav a").map((link) => [`g ${link.dataset.key}`, link.textContent])];
+  const keys = [["/", "search"], ["Esc", "close"], ...$$("header > nav a").map((link) => [`g ${link.dataset.key}`, link.textContent])];
   for (const [key, what] of keys) {
     const item = document.createElement("li");
     const shown = document.createElement("kbd");
@@ -198,7 +201,7 @@ document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, textarea, select")) return;
   if (isGoing) {
     isGoing = false;
-    const link = $(`header nav a[data-key="${CSS.escape(event.key)}"]`);
+    const link = $(`header > nav a[data-key="${CSS.escape(event.key)}"]`);
     if (link) link.click();
   } else if (event.key === "g") {
     isGoing = true;
@@ -208,6 +211,110 @@ document.addEventListener("keydown", (event) => {
     $("#search")?.focus();
   } else if (event.key === "?") help();
 });
+
+// -- A file of records: read in pieces, first to look at all of it, then to send it. The server keeps nothing between
+// two pieces: it says how many bytes it used, and the next piece begins there.
+
+const PIECE = 1 << 20, PIECE_MAX = 8 << 20;
+
+function upload(form) {
+  const part = (selector) => $(selector, form);
+  const status = part("[role=status]"), bar = part("progress"), errors = part(".errors"), preview = part(".preview");
+  const send = part("[data-step=send]"), stopping = part("[data-step=stop]"), check = part("[data-step=check]");
+  let stopped = false;
+
+  const say = (text, isBad) => {
+    status.textContent = text;
+    status.classList.toggle("bad", Boolean(isBad));
+  };
+
+  async function pass(file, writes) {
+    const total = { lines: 0, records: 0, wrong: 0 };
+    let at = 0, size = PIECE, columns = [];
+    while (at < file.size && !stopped) {
+      const end = Math.min(file.size, at + size);
+      const query = new URLSearchParams({
+        format: form.elements.format.value, key: form.elements.key.value, first: total.lines + 1,
+        last: end === file.size ? "1" : "0", write: writes ? "1" : "0", columns: JSON.stringify(columns),
+      });
+      let answer;
+      try {
+        answer = await fetch(`${form.dataset.upload}?${query}`, {
+          method: "POST", body: file.slice(at, end), headers: { "x-csrf": form.dataset.csrf },
+        });
+      } catch (error) {
+        throw new Error(`the console did not answer (${error.message})`);
+      }
+      if (!answer.ok) throw Object.assign(new Error(await answer.text()), { total });
+      const told = await answer.json();
+      if (!told.used && end < file.size) {
+        if (size >= PIECE_MAX) throw Object.assign(new Error(`line ${total.lines + 1} is too long`), { total });
+        size = Math.min(PIECE_MAX, size * 2);
+        continue;
+      }
+      if (at === 0 && !writes) preview.innerHTML = told.preview;
+      at += told.used;
+      columns = told.columns;
+      total.lines += told.lines;
+      total.records += told.records;
+      total.wrong += told.wrong;
+      for (const [line, why] of writes ? [] : told.errors) {
+        if (errors.children.length >= 100) break;
+        const item = document.createElement("li");
+        item.textContent = `line ${line}: ${why}`;
+        errors.append(item);
+      }
+      bar.value = at / file.size;
+      say(`${total.records.toLocaleString()} records ${writes ? "written" : "read"}`);
+    }
+    return total;
+  }
+
+  async function run(writes) {
+    const file = form.elements.file.files[0];
+    if (!file) return;
+    stopped = false;
+    form.dataset.state = "running";
+    check.disabled = true;
+    send.hidden = true;
+    stopping.hidden = bar.hidden = false;
+    bar.value = 0;
+    if (!writes) {
+      errors.replaceChildren();
+      preview.replaceChildren();
+    }
+    let state = "done";
+    try {
+      const total = await pass(file, writes);
+      const left = total.wrong ? ` ${total.wrong.toLocaleString()} lines are wrong and left out.` : "";
+      const count = `${total.records.toLocaleString()} records`;
+      if (stopped) say(`Stopped after line ${total.lines.toLocaleString()}: ${count} ${writes ? "are written" : "read"}.`);
+      else if (writes) say(`${count} are written.${left}`);
+      else {
+        say(`${total.lines.toLocaleString()} lines, ${count}.${left}`, total.wrong);
+        send.hidden = !total.records;
+        send.textContent = `Send ${count}`;
+        state = "checked";
+      }
+    } catch (error) {
+      const done = error.total && writes ? ` The lines up to ${error.total.lines.toLocaleString()} are written.` : "";
+      say(`${error.message}${done}`, true);
+    }
+    check.disabled = false;
+    stopping.hidden = bar.hidden = true;
+    form.dataset.state = state;
+  }
+
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    run(false);
+  });
+  form.addEventListener("input", () => (send.hidden = true));
+  send.addEventListener("click", () => run(true));
+  stopping.addEventListener("click", () => (stopped = true));
+}
+
+for (const form of $$("form[data-upload]")) upload(form);
 
 theme();
 localTimes(document);

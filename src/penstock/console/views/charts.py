@@ -46,6 +46,11 @@ class Chart:
     """Series for which there was no space."""
 
     @property
+    def has_seconds(self) -> bool:
+        """Minutes are not enough to tell the times apart."""
+        return len(self.across) > 1 and self.across[1].value - self.across[0].value < 60_000
+
+    @property
     def is_empty(self) -> bool:
         return not self.lines
 

@@ -20,7 +20,7 @@ from penstock.protocol.codec import MalformedMessage, decode_from
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages import group_records, transaction_records
 
-Kind = Literal["null", "empty", "json", "text", "hex", "avro", "json-schema", "record"]
+Kind = Literal["null", "empty", "json", "text", "hex", "avro", "protobuf", "json-schema", "record"]
 
 SHOWN_MAX = 256 * 1024
 PRETTY_MAX = 256 * 1024

@@ -79,6 +79,8 @@ class Sample:
     groups: Mapping[str, GroupSeen] = field(default_factory=dict)
     traffic: Mapping[int, Traffic] = field(default_factory=dict)
     pipelines: Mapping[str, PipelineReport] = field(default_factory=dict)
+    earlier_pipelines: Mapping[str, PipelineReport] = field(default_factory=dict)
+    """Their reports of some seconds ago."""
     queries: tuple[QueryProgress, ...] = ()
     """Spark queries that are not those of a pipeline."""
     notes: tuple[str, ...] = ()

@@ -97,8 +97,8 @@ class Replay:
     timestamp_ms: int
 
 
-def replay(letter: Letter, to: str = "") -> Replay:
-    """To the topic it was read from, or to another one."""
+def replay(letter: Letter, to: str = "", edited: bytes | None = None) -> Replay:
+    """To the topic it was read from, or to another one; with its own value, or an edited one."""
     topic = to or letter.source
     if topic is None:
         raise ValueError("it was no record of a topic")
@@ -106,12 +106,19 @@ def replay(letter: Letter, to: str = "") -> Replay:
     timestamp = _number(letter.text(f"{DEAD}timestamp"))
     times = _number(letter.text(f"{REPLAYED}times")) or 0
     kept = [header for header in letter.headers if not header[0].startswith((DEAD, REPLAYED))]
-    told = {"topic": letter.topic, "partition": letter.partition, "offset": letter.offset, "times": times + 1}
+    told: dict[str, str | int] = {
+        "topic": letter.topic,
+        "partition": letter.partition,
+        "offset": letter.offset,
+        "times": times + 1,
+    }
+    if edited is not None:
+        told["edited"] = "true"
     return Replay(
         topic=topic,
         partition=None if to else partition,
         key=letter.key,
-        value=letter.value,
+        value=letter.value if edited is None else edited,
         headers=(*kept, *((f"{REPLAYED}{name}", str(value).encode()) for name, value in told.items())),
         timestamp_ms=letter.timestamp_ms if timestamp is None else timestamp,
     )

@@ -81,9 +81,11 @@ class DeadLetterTopic:
         to: str = "",
         *,
         limit: int | None = None,
+        edited: Mapping[tuple[int, int], bytes] | None = None,
         progress: Callable[[int], None] = lambda read: None,
     ) -> ReplayResult:
-        """`progress` is called with the number of letters read."""
+        """`edited`: values to send instead of those of the letters, by partition and offset; the letters stay as they
+        are. `progress` is called with the number of letters read."""
         self._make_ledger()
         producer: Producer[bytes, bytes] = Producer(
             self._bootstrap,
@@ -95,7 +97,12 @@ class DeadLetterTopic:
             with producer.transaction():
                 pass  # fences an earlier replay and aborts what it left open
             return self._each(
-                self._done(), selection, to, lambda letters: self._send(producer, letters, to), limit, progress
+                self._done(),
+                selection,
+                to,
+                lambda letters: self._send(producer, letters, to, edited or {}),
+                limit,
+                progress,
             )
 
     def summary(self, selection: Selection, *, last: int | None = None, samples: int = 1) -> dict[Cause, CauseSummary]:
@@ -113,6 +120,28 @@ class DeadLetterTopic:
                 replayed = letter.offset in done.get(letter.partition, Done())
                 found.setdefault(cause, CauseSummary()).add(letter, replayed=replayed, samples_max=samples)
         return dict(sorted(found.items(), key=lambda each: -each[1].letters))
+
+    def one(self, partition: int, offset: int) -> tuple[Letter, bool] | None:
+        """A letter, and whether it was replayed; None if there is none at this place."""
+        place = TopicPartition(self.topic, partition)
+        if place not in self._begins or offset < self._begins[place]:
+            return None
+        start: dict[int | TopicPartition, str | int | datetime] = {place: offset}
+        end: dict[int | TopicPartition, str | int | datetime] = {place: offset + 1}
+        columns = ["key", "value", "offset", "timestamp", "headers"]
+        with scan(
+            self._bootstrap,
+            self.topic,
+            start=start,
+            end=end,
+            columns=columns,
+            partitions=[partition],
+            options=self._options,
+        ) as batches:
+            for _, batch in batches.located():
+                for row in batch.to_pylist():
+                    return self._letter(partition, row), offset in self._done().get(partition, Done())
+        return None
 
     def size(self) -> int:
         """The number of offsets to read, at most."""
@@ -178,10 +207,16 @@ class DeadLetterTopic:
             timestamp_ms=round(row["timestamp"].timestamp() * 1000),
         )
 
-    def _send(self, producer: Producer[bytes, bytes], letters: list[Letter], to: str) -> None:
+    def _send(
+        self,
+        producer: Producer[bytes, bytes],
+        letters: list[Letter],
+        to: str,
+        edited: Mapping[tuple[int, int], bytes],
+    ) -> None:
         with producer.transaction():
             for letter in letters:
-                record = replay(letter, to)
+                record = replay(letter, to, edited.get((letter.partition, letter.offset)))
                 known = self._partitions[record.topic]
                 producer.send(
                     record.topic,
