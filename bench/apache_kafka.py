@@ -21,7 +21,7 @@ from penstock.client.errors import ClientError
 from penstock.client.wire.admin import Admin
 from penstock.local.ports import free_ports
 
-VERSION: Final = "4.4.0"
+VERSION: Final = "4.3.1"  # Maven Central has no broker of 4.4.0, only its clients
 RESOLVE = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:build-classpath"
 RESOLVE_S = 600.0
 READY_S = 120.0
@@ -118,7 +118,10 @@ class KafkaCluster:
 
 
 @contextlib.contextmanager
-def apache_kafka(directory: str, nodes: int = 1, version: str = VERSION) -> Iterator[KafkaCluster]:
+def apache_kafka(
+    directory: str, nodes: int = 1, version: str = VERSION, *, tls: tuple[int, str] | None = None
+) -> Iterator[KafkaCluster]:
+    """`tls`: the port of an SSL listener, and the file with its key and certificate; for a single node."""
     jars = class_path(version)
     ports = free_ports(2 * nodes)
     brokers, controllers = ports[:nodes], ports[nodes:]
@@ -142,6 +145,12 @@ def apache_kafka(directory: str, nodes: int = 1, version: str = VERSION) -> Iter
                 "transaction.state.log.replication.factor": str(nodes),
                 "transaction.state.log.min.isr": str((nodes + 1) // 2),
             }
+            if tls is not None:
+                secure, store = tls
+                settings["listeners"] += f",SSL://127.0.0.1:{secure}"
+                settings["advertised.listeners"] = f"PLAINTEXT://localhost:{port},SSL://localhost:{secure}"
+                settings["listener.security.protocol.map"] += ",SSL:SSL"
+                settings |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": store}
             properties = os.path.join(home, "server.properties")
             with open(properties, "w", encoding="utf-8") as file:
                 file.writelines(f"{name}={value}\n" for name, value in settings.items())

@@ -2,8 +2,7 @@
 
 A broker with a PLAINTEXT and an SSL listener; librdkafka writes a partition full and reads it back, over each in turn,
 with records of 100 B, 16 KiB and 1 MiB. Counted are records and bytes a second, and the broker's CPU time; the ratios
-are medians over the rounds. `--peer PLAIN_PORT,SSL_PORT` measures a broker of Apache Kafka's on this machine that has
-the certificates of `--certificates` as well.
+are medians over the rounds. `--kafka` measures Apache Kafka with the same certificates as well, from Maven Central.
 """
 
 from __future__ import annotations
@@ -19,7 +18,8 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from bench.processes import cpu_seconds, listening_pid
+from bench.apache_kafka import VERSION, apache_kafka
+from bench.processes import cpu_seconds
 from penstock.client.wire.admin import Admin
 from penstock.local.node import LocalNode
 from penstock.local.ports import free_ports
@@ -50,10 +50,7 @@ class Subject(NamedTuple):
 
 
 def certificates(directory: Path) -> None:
-    """Those that are there are used again."""
-    if (directory / "node.pem").exists():
-        return
-    directory.mkdir(parents=True, exist_ok=True)
+    directory.mkdir()
     now = datetime.datetime.now(datetime.UTC)
     authority = Authority.create("Bench CA", now)
     (directory / "ca.pem").write_text(authority.certificate)
@@ -143,11 +140,10 @@ def measure(subject: Subject, directory: Path, rounds: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--peer", help="the ports of a Kafka: PLAIN_PORT,SSL_PORT")
-    parser.add_argument("--certificates", type=Path, help="a directory with ca.pem and node.pem; made if it is empty")
+    parser.add_argument("--kafka", nargs="?", const=VERSION, metavar="VERSION", help=f"default: {VERSION}")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as temporary:
-        directory = options.certificates or Path(temporary, "certificates")
+        directory = Path(temporary, "certificates")
         certificates(directory)
         plain, secure = free_ports(2)
         node = LocalNode(
@@ -170,11 +166,13 @@ def main() -> None:
             measure(Subject("Penstock", plain, secure, node.process.pid), directory, options.rounds)
         finally:
             node.stop()
-        if options.peer:
-            peer_plain, peer_secure = map(int, options.peer.split(","))
-            pid = listening_pid(peer_plain)
-            assert pid is not None, f"nobody listens on port {peer_plain}"
-            measure(Subject("Apache Kafka", peer_plain, peer_secure, pid), directory, options.rounds)
+        if options.kafka:
+            (secure,) = free_ports(1)
+            with apache_kafka(temporary, version=options.kafka, tls=(secure, str(directory / "node.pem"))) as cluster:
+                (kafka,) = cluster.brokers
+                measure(
+                    Subject(f"Apache Kafka {options.kafka}", kafka.port, secure, kafka.pid), directory, options.rounds
+                )
 
 
 if __name__ == "__main__":

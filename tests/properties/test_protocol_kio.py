@@ -116,7 +116,7 @@ def assert_same(ours: Any, theirs: Any, version: int) -> None:
 def test_kio_knows_most_messages() -> None:
     known = known_to_kio()
     requests = {spec.request for spec in API.values()}
-    assert len(requests - set(known)) <= 1
+    assert len(requests - set(known)) <= 2  # those of Kafka 4.4
     assert {cls.__name__ for cls in known} >= set(OTHER_NAMES)
 
 

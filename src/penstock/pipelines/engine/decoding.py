@@ -221,4 +221,4 @@ def _by_codec(coding: Decoding, directory: str) -> Column:
     codec = codecs.codec(coding, directory)
     # Without annotations: Spark would take them for those of a pandas UDF.
     decode = f.udf(lambda data: codec.decode(data), returnType=f"struct<value:{codec.spark_type()},error:string>")
-    return decode(f.col("value"), registered.schema_header()).alias(_VALUE)
+    return decode(f.col("value")).alias(_VALUE)
