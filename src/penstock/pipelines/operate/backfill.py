@@ -16,10 +16,10 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from penstock.client.errors import ClientError
 from penstock.model.ids import TopicPartition
-from penstock.pipelines.check.query_plan import QueryPlan
 from penstock.pipelines.spec.model import (
     DeadLetters,
     FormatSource,
@@ -31,6 +31,9 @@ from penstock.pipelines.spec.model import (
 )
 from penstock.pipelines.spec.problems import nearest
 from penstock.spark.source.offsets import EARLIEST, LATEST, Bound, Offsets, parse_offsets
+
+if TYPE_CHECKING:  # the console uses this module, and does not have what SQL is parsed with
+    from penstock.pipelines.check.query_plan import QueryPlan
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _TABLES = ("dbtable", "table")
