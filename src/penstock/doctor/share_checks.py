@@ -1,4 +1,4 @@
-"""Findings about share groups: a backlog that nobody works off, records on their last attempt, records given up."""
+"""Findings about share groups: a backlog without members, records on their last attempt, records given up."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def is_safe(url: str) -> bool:
 
 
 def begin(random: Callable[[], str], now_s: float, returns_to: str) -> Pending:
-    """`random` returns another text each time that nobody can guess."""
+    """`random` returns a new unguessable text each time."""
     return Pending(random(), random(), random(), now_s, returns_to)
 
 
