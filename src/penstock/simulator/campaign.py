@@ -38,6 +38,8 @@ ENOUGH_SEEDS: Final = 100
 ENOUGH_SEEDS_FOR_MOMENTS: Final = 1000
 SEED_CPU_MAX_S: Final = 120
 RECENT_SHOWN: Final = 100
+LINES_WITHOUT_TERMINAL: Final = 40
+"""Where no progress bar can be shown, a campaign prints about this many lines."""
 
 
 class SeedResult(NamedTuple):
@@ -99,9 +101,11 @@ class Campaign:
             disable=not self.console.is_terminal,
         ) as progress:
             bar = progress.add_task("", total=len(tasks))
-            for result in _results(tasks, jobs):
+            for done, result in enumerate(_results(tasks, jobs), start=1):
                 self._count(result)
                 progress.update(bar, advance=1, description=f"{result.story} {result.seed}")
+                if not self.console.is_terminal and done % (len(tasks) // LINES_WITHOUT_TERMINAL + 1) == 0:
+                    self.console.print(f"{done:,} of {len(tasks):,}, {sum(self.cpu_s.values()):,.0f} s of CPU")
 
     def _count(self, result: SeedResult) -> None:
         self.events[result.story].update(result.outcome.events)
