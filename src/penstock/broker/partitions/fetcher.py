@@ -436,7 +436,8 @@ class Fetcher:
             return False
         if data.diverging_epoch is not None:
             try:
-                replica.truncate_to_epoch(data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
+                diverging = data.diverging_epoch
+                replica.truncate_to_epoch(diverging.epoch, diverging.end_offset, data.log_start_offset)
                 self._changed[followed.key] = followed
             except KafkaError as error:
                 self._cannot_append(followed, error)

@@ -384,8 +384,12 @@ class Replica:
             log.advance_log_start(min(log_start, log.log_end_offset))
             self.wake_all()
 
-    def truncate_to_epoch(self, epoch: int, end_offset: int) -> None:
-        """Truncate where this log diverges: in the leader's log, `epoch` ends at `end_offset`."""
+    def truncate_to_epoch(self, epoch: int, end_offset: int, leader_start: int) -> None:
+        """Truncate where this log diverges: in the leader's log, `epoch` ends at `end_offset`.
+
+        The leader forgets where epochs ended below its log start. If nothing above it is left, this log starts over
+        there: records below may differ from those that the leader had, and nobody could tell.
+        """
         log = self.log
         cut = self.follower.truncation((epoch, end_offset), log.epochs, log.log_end_offset)
         logger.info(
@@ -396,7 +400,10 @@ class Replica:
             epoch,
             end_offset,
         )
-        self._cut(cut.offset)
+        if cut.offset <= leader_start and log.log_start_offset < leader_start:
+            self._start_over(leader_start)
+        else:
+            self._cut(cut.offset)
 
     def move_into(self, leader_start: int, leader_end: int) -> None:
         """Move this log into the range of the leader's log, which has no record at this log's end.
