@@ -374,7 +374,7 @@ VARIANTS = [
     Variant(join_without_broker_epoch, "CommittedIsInSync", LateProposal),
     Variant(high_watermark_goes_back, "MonotonicHighWatermark"),
     Variant(repeated_batches_are_new, "ExactlyOnce"),
-    Variant(truncate_to_high_watermark, "CommittedIsInSync", only("kill", "elect", "reassign"), first=16),
+    Variant(truncate_to_high_watermark, "CommittedIsInSync", only("kill", "elect", "reassign"), first=6),
     Variant(fetch_ahead_of_disk, "CommittedIsOnDisks", Flushing),
     Variant(flush_nothing, "CommittedIsOnDisks", Flushing),
     Variant(stamp_the_first_epoch, "LogMatching", only("isolate")),

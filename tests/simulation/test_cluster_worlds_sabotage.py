@@ -215,7 +215,7 @@ VARIANTS = [
     Variant(keep_eligible_replicas_anyway, "LastInSyncStays", Circumstances(elr=False), ("kill", "stop")),
     Variant(lead_with_what_is_committed, "Durability", Circumstances(unclean="setting"), ("strand",), 2),
     Variant(tell_no_truncation, "ToldOfTruncation", Circumstances(unclean="setting"), ("strand",), 3),
-    Variant(name_whoever_is_close, "PreferredIsInSync", Circumstances(racks=True), ("separate",)),
+    Variant(name_whoever_is_close, "PreferredIsInSync", Circumstances(racks=True), ("separate",), first=16),
     Variant(take_all_for_committed, "NeverAboveHighWatermark", Circumstances(racks=True), ("separate",)),
     Variant(skip_a_batch, "ReadersFindAll", Circumstances(racks=True), ("separate",)),
     Variant(
