@@ -9,6 +9,7 @@ from penstock.broker.metadata.quorum import MetadataQuorum, Operation
 from penstock.broker.net.peers import Peers
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.image import MetadataImage
+from penstock.metadata.snapshot import SnapshotId
 from penstock.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from penstock.simulator.stories.controller_world import node_settings, registration
@@ -88,3 +89,11 @@ async def create_topic(quorum: MetadataQuorum, name: str, partitions: int = 1) -
     """The error code."""
     response = await quorum.call(creating(name, partitions=partitions))
     return response.topics[0].error_code
+
+
+async def snapshot(quorum: MetadataQuorum) -> tuple[SnapshotId, int]:
+    """Write a snapshot; returns its id and its size."""
+    quorum.snapshot()
+    (writing,) = quorum.snapshots.under_way
+    written: tuple[SnapshotId, int] = await writing
+    return written

@@ -60,6 +60,7 @@ from penstock.simulator.requests import batch
 from penstock.simulator.stories.broker_world import HOST, BrokerWorld
 from penstock.simulator.story import quietly
 from penstock.simulator.twins.loop import SimulatedLoop, simulate
+from quorum_world import snapshot
 from simulation.acl_node import ALICE, CONTROLLER_PORT, ROOT, Secured, with_secured
 
 
@@ -245,7 +246,7 @@ def test_acls_survive_a_restart_and_a_snapshot() -> None:
         await secured.start()
         await secured.grant((READ, TOPIC))
         assert secured.world.node is not None
-        await secured.world.node.quorum.snapshot()
+        await snapshot(secured.world.node.quorum)
         await secured.add(Acl(2, "t", PatternType.LITERAL, "User:bob", "*", READ, Permission.ALLOW))
         await secured.world.stop()
         await secured.close()

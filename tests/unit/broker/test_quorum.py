@@ -13,7 +13,7 @@ from penstock.broker.metadata.recovery import MetadataLost
 from penstock.io.files import read_file
 from penstock.log.meta_properties import read_meta_properties
 from penstock.metadata.image import MetadataImage
-from penstock.metadata.snapshot import BOOTSTRAP_SNAPSHOT, decode_snapshot, snapshot_id
+from penstock.metadata.snapshot import BOOTSTRAP_SNAPSHOT, QuorumConfiguration, decode_snapshot, snapshot_id
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.control_records import KRaftVersionRecord, LeaderChangeMessage, VotersRecord
 from penstock.protocol.messages.metadata_records import FeatureLevelRecord
@@ -23,7 +23,7 @@ from penstock.records.control import parse_quorum_record
 from penstock.records.record import iterate_records
 from penstock.simulator.twins.loop import SimulatedLoop, simulate
 from penstock.simulator.twins.mount import ProcessKilled
-from quorum_world import HOME, QuorumMachine, create_topic, creating, deleting
+from quorum_world import HOME, QuorumMachine, create_topic, creating, deleting, snapshot
 
 LOG = f"{HOME}/__cluster_metadata-0"
 Story = Callable[[QuorumMachine], Coroutine[Any, Any, None]]
@@ -237,11 +237,28 @@ def test_a_snapshot_is_due_after_a_while_even_if_little_happened() -> None:
     on_a_machine(story, {"metadata.log.max.snapshot.interval.ms": "60000"})
 
 
+def test_a_snapshot_waits_until_the_log_is_synced_that_far() -> None:
+    """A restart does not check the log below the newest snapshot."""
+
+    async def story(machine: QuorumMachine) -> None:
+        quorum = await machine.start_with_broker()
+        quorum.submit(creating("orders"), lambda _: None)
+        image = quorum.controller.image
+        # Other voters may have committed it before this one has synced it.
+        quorum.snapshots.write(image, QuorumConfiguration(0, None), lambda: 0)
+        assert not quorum.snapshots.under_way
+        await asyncio.sleep(1)
+        written = [found.offset for name in machine.disk.list(LOG) if (found := snapshot_id(name)) is not None]
+        assert max(written) == image.offset + 1
+
+    on_a_machine(story)
+
+
 def test_a_damaged_snapshot_is_passed_over_while_the_log_still_has_it_all() -> None:
     async def story(machine: QuorumMachine) -> None:
         quorum = await machine.start_with_broker()
         await create_topic(quorum, "orders")
-        newest, _ = await quorum.snapshot()
+        newest, _ = await snapshot(quorum)
         await create_topic(quorum, "more")
         before = quorum.image
         await quorum.close()
@@ -257,10 +274,10 @@ def test_a_snapshot_that_cannot_be_written_is_no_reason_to_stop() -> None:
         quorum = await machine.start_with_broker()
         machine.disk.fail("create", "*.part", error=errno.EIO)
         with pytest.raises(OSError):
-            await quorum.snapshot()
+            await snapshot(quorum)
         assert await create_topic(quorum, "orders") == 0
         machine.disk.heal()
-        await quorum.snapshot()
+        await snapshot(quorum)
         assert machine.fatal == []
 
     on_a_machine(story)

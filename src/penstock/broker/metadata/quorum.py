@@ -395,6 +395,9 @@ class MetadataQuorum:
         if not self._replaying_later:
             self._replay()
 
+    def synced(self) -> None:
+        self.snapshots.write_if_synced()
+
     def fetched(self, asked_at: float, high_watermark: int) -> None:
         self._freshness.answered(asked_at, high_watermark, self.image.offset + 1)
 
@@ -530,12 +533,12 @@ class MetadataQuorum:
 
     # -- snapshots -----------------------------------------------------------------------------------------------------
 
-    def snapshot(self) -> asyncio.Future[tuple[SnapshotId, int]]:
+    def snapshot(self) -> None:
         """Write a snapshot of the committed image now; the log starts a new segment after it."""
         raft, image = self._raft, self.image
         kraft_version = raft.kraft_version_at(image.offset)
         voters = raft.voters_at(image.offset) if kraft_version else None
-        return self.snapshots.write(image, QuorumConfiguration(kraft_version, voters), lambda: self._committed)
+        self.snapshots.write(image, QuorumConfiguration(kraft_version, voters), lambda: self._committed)
 
     # -- stop ----------------------------------------------------------------------------------------------------------
 

@@ -82,6 +82,10 @@ class QuorumEvents(Protocol):
 
     def committed(self, high_watermark: int) -> None: ...
 
+    def synced(self) -> None:
+        """More of the log is on disk."""
+        ...
+
     def fetched(self, asked_at: float, high_watermark: int) -> None:
         """The leader has answered a fetch that was sent at `asked_at`, by the loop's clock."""
         ...
@@ -429,6 +433,7 @@ class RaftDriver:
         after, self._after_sync = self._after_sync, None
         if error is None:
             self._store.log.flushed(future.result())
+            self._events.synced()
             self._inputs.append(self.raft.flushed)
         else:
             logger.error("the metadata log cannot be synced, trying again: %s", error)

@@ -2,7 +2,8 @@
 
 Every node keeps its own snapshots: a voter, so that others can catch up without the whole log; an observer, so that its
 next start is short. A snapshot is due after a number of bytes of records, or after an interval with any change; an
-open metadata transaction delays it.
+open metadata transaction delays it. A restart does not check the log below the newest snapshot, so the log is synced
+that far before: by the thread that writes an observer's snapshot; a controller's snapshot waits for the quorum's sync.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.broker.metadata.store import MetadataStore
 from penstock.metadata.image import MetadataImage
@@ -21,6 +22,13 @@ from penstock.model.ownership import owned_by_loop
 from penstock.settings.quorum import QuorumSettings
 
 logger = logging.getLogger("penstock.quorum")
+
+
+class _Snapshot(NamedTuple):
+    image: MetadataImage
+    quorum: QuorumConfiguration
+    now_ms: int
+    high_watermark: Callable[[], int]
 
 
 @owned_by_loop()
@@ -42,6 +50,8 @@ class MetadataSnapshots:
         self._now_ms = now_ms
         self._executor = executor
         self._on_log_trimmed = on_log_trimmed
+        self._due: _Snapshot | None = None
+        """Is written as soon as the log is synced that far."""
         self._writing: asyncio.Future[tuple[SnapshotId, int]] | None = None
         self._removing: asyncio.Future[None] | None = None
         self._last = SnapshotId(0, 0)
@@ -52,6 +62,7 @@ class MetadataSnapshots:
     def begin_with(self, snapshot: SnapshotId) -> None:
         """Set the newest snapshot: the one found at the start, or one fetched from the leader."""
         self._last = snapshot
+        self._due = None
         self._last_ms = self._now_ms()
         self._bytes_since = 0
 
@@ -60,7 +71,7 @@ class MetadataSnapshots:
         self._bytes_since += log_bytes
 
     def is_due(self, image: MetadataImage) -> bool:
-        if self._writing is not None or self._is_closed or image.offset + 1 <= self._last.offset:
+        if self.is_writing or self._is_closed or image.offset + 1 <= self._last.offset:
             return False
         if image.transaction is not None:
             return False
@@ -68,16 +79,23 @@ class MetadataSnapshots:
         large = self._bytes_since > self._settings.metadata_log_max_record_bytes_between_snapshots
         return large or 0 < interval_ms <= self._now_ms() - self._last_ms
 
-    def write(
-        self, image: MetadataImage, quorum: QuorumConfiguration, high_watermark: Callable[[], int]
-    ) -> asyncio.Future[tuple[SnapshotId, int]]:
-        assert self._writing is None, "one snapshot at a time"
+    def write(self, image: MetadataImage, quorum: QuorumConfiguration, high_watermark: Callable[[], int]) -> None:
+        assert not self.is_writing, "one snapshot at a time"
         now_ms = self._now_ms()
         self._bytes_since = 0
         self._last_ms = now_ms
-        self._writing = self._loop.run_in_executor(self._executor, self._write, image, quorum, now_ms)
-        self._writing.add_done_callback(lambda future: self._written(future, high_watermark))
-        return self._writing
+        self._due = _Snapshot(image, quorum, now_ms, high_watermark)
+        self.write_if_synced()
+
+    def write_if_synced(self) -> None:
+        due = self._due
+        if due is None or self._is_closed:
+            return
+        if self._settings.is_controller and self._store.synced_offset <= due.image.offset:
+            return
+        self._due = None
+        self._writing = self._loop.run_in_executor(self._executor, self._write, due.image, due.quorum, due.now_ms)
+        self._writing.add_done_callback(lambda future: self._written(future, due.high_watermark))
 
     def _written(self, future: asyncio.Future[tuple[SnapshotId, int]], high_watermark: Callable[[], int]) -> None:
         self._writing = None
@@ -111,6 +129,10 @@ class MetadataSnapshots:
         if paths:
             self._removing = self._loop.run_in_executor(self._executor, self._store.remove_files, paths)
             self._removing.add_done_callback(_removed)
+
+    @property
+    def is_writing(self) -> bool:
+        return self._due is not None or self._writing is not None
 
     @property
     def under_way(self) -> list[asyncio.Future[Any]]:
