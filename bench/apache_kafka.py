@@ -1,7 +1,8 @@
 """`--kafka`: Apache Kafka from Maven Central as the peer, one node or three, where Maven and Java are.
 
 Maven resolves the class path once (into the directory for caches of the user) and keeps the jars in its own repository.
-The nodes are combined (broker and controller), with Kafka's defaults but for the replication of its internal topics.
+The nodes are combined (broker and controller), with Kafka's defaults but for the replication of its internal topics,
+and for the minute that files of deleted topics stay: their pages are needed for the next sample.
 """
 
 from __future__ import annotations
@@ -141,6 +142,7 @@ def apache_kafka(
                 "controller.listener.names": "CONTROLLER",
                 "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
                 "log.dirs": data,
+                "log.segment.delete.delay.ms": "0",  # what a topic says of this does not apply when it is deleted
                 "offsets.topic.replication.factor": str(nodes),
                 "transaction.state.log.replication.factor": str(nodes),
                 "transaction.state.log.min.isr": str((nodes + 1) // 2),
