@@ -23,6 +23,9 @@ from penstock.client.wire.admin import Admin
 from penstock.local.ports import free_ports
 
 VERSION: Final = "4.3.1"  # Maven Central has no broker of 4.4.0, only its clients
+CLIENTS_VERSION: Final = "4.4.0"
+BROKER: Final = "kafka_2.13"
+CLIENTS: Final = "kafka-clients"
 RESOLVE = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:build-classpath"
 RESOLVE_S = 600.0
 READY_S = 120.0
@@ -37,7 +40,7 @@ _POM = """\
   <dependencies>
     <dependency>
       <groupId>org.apache.kafka</groupId>
-      <artifactId>kafka_2.13</artifactId>
+      <artifactId>{artifact}</artifactId>
       <version>{version}</version>
     </dependency>
   </dependencies>
@@ -49,26 +52,26 @@ class NoKafka(Exception):
     """Apache Kafka cannot be had here, and why."""
 
 
-def class_path(version: str) -> str:
+def class_path(version: str, artifact: str = BROKER) -> str:
     """The jars of a release, from the cache or by Maven."""
     for program in ("java", "mvn"):
         if shutil.which(program) is None:
             raise NoKafka(f"{program} is not installed: --kafka needs Java 17 and Maven; --peer takes a running Kafka")
     caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    directory = os.path.join(caches, "penstock-bench", f"kafka-{version}")
+    directory = os.path.join(caches, "penstock-bench", f"{artifact}-{version}")
     os.makedirs(directory, exist_ok=True)
     found = os.path.join(directory, "classpath")
     if not _is_complete(found):
         with open(os.path.join(directory, "pom.xml"), "w", encoding="utf-8") as pom:
-            pom.write(_POM.format(version=version))
+            pom.write(_POM.format(artifact=artifact, version=version))
         command = ["mvn", "--quiet", "--batch-mode", RESOLVE, f"-Dmdep.outputFile={found}"]
         try:
             outcome = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=RESOLVE_S)
         except subprocess.TimeoutExpired:
-            raise NoKafka(f"Maven did not resolve Apache Kafka {version} within {RESOLVE_S:g} s") from None
+            raise NoKafka(f"Maven did not resolve {artifact} {version} within {RESOLVE_S:g} s") from None
         if not _is_complete(found):
             errors = " ".join(line for line in outcome.stdout.splitlines() if "ERROR" in line)
-            raise NoKafka(f"Maven cannot resolve Apache Kafka {version}: {errors[:500]}")
+            raise NoKafka(f"Maven cannot resolve {artifact} {version}: {errors[:500]}")
     with open(found, encoding="utf-8") as file:
         return file.read().strip()
 
@@ -146,6 +149,8 @@ def apache_kafka(
                 "offsets.topic.replication.factor": str(nodes),
                 "transaction.state.log.replication.factor": str(nodes),
                 "transaction.state.log.min.isr": str((nodes + 1) // 2),
+                "share.coordinator.state.topic.replication.factor": str(nodes),
+                "share.coordinator.state.topic.min.isr": str((nodes + 1) // 2),
             }
             if tls is not None:
                 secure, store = tls
