@@ -138,8 +138,8 @@ def measure(kafkas: list[Kafka], arguments: argparse.Namespace) -> Results:
         for number in range(arguments.rounds + 1):
             for load, samples in results.items():
                 for kafka in kafkas if number % 2 else reversed(kafkas):
-                    sample = consumers.sample(kafka, load, arguments.seconds)
-                    if number:  # the first round warms up: internal topics, JVMs
+                    sample = consumers.sample(kafka, load, arguments.seconds if number else arguments.warm_up)
+                    if number:
                         samples[kafka.name].append(sample)
     return results
 
@@ -189,10 +189,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--kafka", nargs="?", const=VERSION, metavar="VERSION", help=f"(default: {VERSION})")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="of each load (default: 5)")
     parser.add_argument("--seconds", type=float, default=4.0, metavar="S", help="of each round (default: 4)")
+    parser.add_argument(
+        "--warm-up", type=float, default=8.0, metavar="S", help="of each load before the first round (default: 8)"
+    )
     parser.add_argument("--consumers", type=int, action="append", metavar="N", help="(default: 1, 10 and 50)")
     parser.add_argument("--way", action="append", choices=WAYS, help="of acknowledging (default: both)")
     parser.add_argument("--partitions", type=int, default=3, metavar="N", help="(default: 3)")
-    parser.add_argument("--records", type=int, default=3_000_000, metavar="N", help="in the topic (default: 3,000,000)")
+    parser.add_argument("--records", type=int, default=5_000_000, metavar="N", help="in the topic (default: 5,000,000)")
     parser.add_argument("--value-size", type=int, default=100, metavar="BYTES", help="(default: 100)")
     parser.add_argument("--json", metavar="FILE", help="write all samples there too")
     parser.add_argument("--directory", metavar="DIR", help="where the data goes (default: the system's temporary one)")
