@@ -190,7 +190,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="of each load (default: 5)")
     parser.add_argument("--seconds", type=float, default=4.0, metavar="S", help="of each round (default: 4)")
     parser.add_argument(
-        "--warm-up", type=float, default=8.0, metavar="S", help="of each load before the first round (default: 8)"
+        "--warm-up", type=float, default=5.0, metavar="S", help="of each load before the first round (default: 5)"
     )
     parser.add_argument("--consumers", type=int, action="append", metavar="N", help="(default: 1, 10 and 50)")
     parser.add_argument("--way", action="append", choices=WAYS, help="of acknowledging (default: both)")
