@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -134,3 +135,26 @@ def test_what_cannot_be_planned(cluster: RunningCluster, cli: CommandLine) -> No
     assert cli("cluster", "balance", *where, "--throttle", "fast").status == 1
     with cluster.admin() as admin:
         admin.topics.delete("everywhere")
+
+
+def test_a_cluster_balances_itself(tmp_path: Path) -> None:
+    properties = {"penstock.balance.interval.seconds": "1", "penstock.balance.max.moves": "2"}
+    with start_cluster(tmp_path, brokers=3, controllers=1, properties=properties) as cluster, cluster.admin() as admin:
+        admin.topics.create("orders", assignment=[[1, 2]] * 6)
+        cluster.wait_for_isr("orders")
+        load = Load(cluster.bootstrap, "orders", 6)
+        wait_until(lambda: len(load.acknowledged) > 50, "records are written")
+        assert Counter(replica for each in replicas(cluster) for replica in each) == {1: 6, 2: 6}, "moved unasked"
+        admin.configs.alter(ResourceType.BROKER, "", {"penstock.balance.enable": "true"})
+
+        def is_even() -> bool:
+            copies = Counter(replica for each in replicas(cluster) for replica in each)
+            preferred = Counter(each[0] for each in replicas(cluster))
+            return all(
+                max(each.values()) - min(each[broker] for broker in (1, 2, 3)) <= 1 for each in (copies, preferred)
+            )
+
+        wait_until(is_even, "all brokers have replicas, and are preferred as leaders", seconds=120)
+        wait_until(lambda: not admin.reassignments.list(), "nothing moves any more", seconds=60)
+        acknowledged = load.end()
+        assert sorted(numbers(cluster.bootstrap, "orders", 6, len(acknowledged))) == sorted(acknowledged)

@@ -37,6 +37,7 @@ from penstock.broker.net.endpoints import Endpoints
 from penstock.broker.net.listeners import Listeners
 from penstock.broker.net.peers import Peers
 from penstock.broker.net.server import ConnectionLimits
+from penstock.broker.partitions.balancer import Balancer
 from penstock.broker.partitions.fetch_sessions import FetchSessions
 from penstock.broker.partitions.flusher import Flusher
 from penstock.broker.partitions.follower_fetch import FollowerFetches
@@ -119,6 +120,7 @@ class BrokerRole:
         hints = self._new_hints()
         producer_ids = ProducerIds(registration, controller)
         self._topic_creation = TopicCreation(controller, quorum)
+        self._balancer = self._new_balancer()
         self.coordinators = self._new_coordinators(hints, producer_ids)
         self.shares = self._new_shares()
         self._assignment = self._new_assignment()
@@ -191,6 +193,15 @@ class BrokerRole:
             cleaner=cleaner,
             wakeups=self._wakeups,
             fail=self._fail,
+        )
+
+    def _new_balancer(self) -> Balancer:
+        return Balancer(
+            settings=self._settings,
+            loop=self._environment.loop,
+            metadata=self._quorum,
+            brokers=self._brokers,
+            controller=self._controller,
         )
 
     def _new_replication(self, flusher: Flusher, hang_up: Callable[[], None]) -> Replication:
@@ -440,6 +451,7 @@ class BrokerRole:
     def start_upkeep(self, tasks: asyncio.TaskGroup) -> None:
         self.storage.start_upkeep(tasks)
         tasks.create_task(self.repairs.run())
+        tasks.create_task(self._balancer.run())
 
     @property
     def epoch(self) -> int:

@@ -70,6 +70,21 @@ class ReplicationSettings:
     leader_imbalance_check_interval_seconds: int = long(
         300, "How often the controller checks the balance of leadership.", at_least(1)
     )
+    penstock_balance_enable: bool = boolean(
+        False,
+        "Whether replicas and leaders move by themselves so that brokers carry similar loads, as with "
+        "`penstock cluster balance`.",
+        scope=Scope.CLUSTER_WIDE,
+    )
+    penstock_balance_interval_seconds: int = long(
+        300, "How often the balance of the cluster is checked, if penstock.balance.enable is set.", at_least(1)
+    )
+    penstock_balance_max_moves: int = integer(
+        5,
+        "How many partitions move at the same time to balance the cluster.",
+        at_least(1),
+        scope=Scope.CLUSTER_WIDE,
+    )
     unclean_leader_election_interval_ms: int = long(
         300_000,
         "How often the controller checks partitions without a leader for which unclean elections are allowed.",

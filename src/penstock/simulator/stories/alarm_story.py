@@ -135,7 +135,7 @@ class AlarmStory:
         self._expected = {index: (each.leader, each.leader_epoch) for index, each in enumerate(partitions)}
 
     def look(self) -> None:
-        for machine in self.world.machines.values():
+        for machine in self.world.touched():
             if not machine.is_ready:
                 continue
             for index, partition in enumerate(self.partitions(machine)):
