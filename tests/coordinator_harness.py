@@ -111,6 +111,7 @@ class World:
             registered=lambda broker_id: broker_id,
             propose=lambda replica, proposal: None,
             repair=lambda replica: None,
+            rewritten=lambda: None,
         )
         log = open_log(self.disk, settings or topic(segment_bytes=1_000_000, min_insync_replicas=1 if alone else 2))
         self.replica = Replica(log, TopicPartition("events", 0), bytes(16), context)

@@ -25,6 +25,7 @@ from penstock.broker.partitions import replication_frames
 from penstock.broker.partitions.follower_fetch import FollowerFetch
 from penstock.log.log import Log
 from penstock.model.errors import ErrorCode
+from penstock.protocol.codec import join
 from penstock.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from penstock.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -94,7 +95,7 @@ class Served:
 
         def noted_flush(connection: Accepted) -> None:
             if connection not in self._unsent:
-                self._sent.setdefault(connection, bytearray()).extend(b"".join(connection._out))
+                self._sent.setdefault(connection, bytearray()).extend(join(connection._out))
             flush(connection)
 
         def noted_close(connection: Accepted) -> None:
@@ -111,9 +112,9 @@ class Served:
         patch.setattr(Accepted, "abort", noted_abort)
 
     def _ends(self, connection: Accepted) -> None:
-        unsent: list[bytes | None] = [*frames(b"".join(connection._out))]
+        unsent: list[bytes | None] = [*frames(join(connection._out))]
         for reply in connection._parked:
-            unsent += [None] * reply.requests if reply.parts is None else frames(b"".join(reply.parts))
+            unsent += [None] * reply.requests if reply.parts is None else frames(join(reply.parts))
         self._unsent.setdefault(connection, unsent)
 
     def answers(self, connection: Accepted) -> list[bytes | None]:

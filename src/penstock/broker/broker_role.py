@@ -115,7 +115,7 @@ class BrokerRole:
         )
         self.repairs = self._new_repairs(flusher, cleaner)
         self.replication = self._new_replication(flusher, listeners.hang_up)
-        self.storage = self._new_storage(identity, flusher, cleaner)
+        self.storage = self._new_storage(identity, flusher, cleaner, listeners.rewritten)
         self.lifecycle = self._new_lifecycle(identity.cluster_id, incarnation_id, heartbeats)
         hints = self._new_hints()
         producer_ids = ProducerIds(registration, controller)
@@ -219,7 +219,9 @@ class BrokerRole:
             hang_up=hang_up,
         )
 
-    def _new_storage(self, identity: NodeIdentity, flusher: Flusher, cleaner: Cleaner) -> Storage:
+    def _new_storage(
+        self, identity: NodeIdentity, flusher: Flusher, cleaner: Cleaner, rewritten: Callable[[], None]
+    ) -> Storage:
         environment = self._environment
         context = ReplicaContext(
             broker_id=self._registration.broker_id,
@@ -231,6 +233,7 @@ class BrokerRole:
             registered=self._brokers.active_epoch,
             propose=self.replication.proposals.propose,
             repair=self.repairs.want,
+            rewritten=rewritten,
             counts=self._counters.replication,
         )
         return Storage(

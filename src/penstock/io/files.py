@@ -23,6 +23,8 @@ import sys
 from collections.abc import Sequence
 from typing import Protocol
 
+from penstock.io.page_cache import is_cached
+
 Buffer = bytes | bytearray | memoryview
 
 _BUFFERS_PER_CALL = os.sysconf("SC_IOV_MAX")
@@ -38,6 +40,10 @@ class File(Protocol):
 
     def pread_cached(self, size: int, position: int) -> Buffer | None:
         """Like `pread`, but return None instead of waiting for the disk."""
+        ...
+
+    def cached_descriptor(self, size: int, position: int) -> int | None:
+        """The descriptor from which `sendfile` sends these bytes without waiting for the disk; None if it may wait."""
         ...
 
     def pwrite(self, data: Buffer, position: int) -> None:
@@ -195,6 +201,9 @@ class RealFile:
         if position + read >= self.size():
             return buffer[:read]
         return None
+
+    def cached_descriptor(self, size: int, position: int) -> int | None:
+        return self._fd if is_cached(self._fd, size, position) else None
 
     def pwrite(self, data: Buffer, position: int) -> None:
         written = os.pwrite(self._fd, data, position)

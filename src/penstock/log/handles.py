@@ -71,6 +71,10 @@ class LoopAccess:
             raise NotCached(path)
         return data
 
+    def descriptor(self, path: str, size: int, position: int) -> int | None:
+        """See `File.cached_descriptor`."""
+        return self._handles.get(path).cached_descriptor(size, position)
+
 
 class OwnAccess:
     """File access for one operation on any thread; may wait for the disk."""

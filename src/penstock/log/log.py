@@ -515,12 +515,20 @@ class Log(StoredLog):
         return self._read_waiting(offset, max_bytes, end, at_least_one)[0]
 
     def read_cached(
-        self, offset: int, max_bytes: int, max_offset: int, *, at_least_one: bool = True, doubted: bool = False
+        self,
+        offset: int,
+        max_bytes: int,
+        max_offset: int,
+        *,
+        at_least_one: bool = True,
+        doubted: bool = False,
+        takes_ranges: bool = False,
     ) -> Slice | None:
         """On the event loop: the result of `read`, or None if that would wait for the disk; the caller then calls
         `read` on a worker thread.
 
-        Data from the disk is checked, and so is data that the reader has `doubted`.
+        Data from the disk is checked, and so is data that the reader has `doubted`. With `takes_ranges` a long result
+        may be a range of a file, for the kernel to send.
         """
         end = self._next_offset
         if max_offset > end:
@@ -530,7 +538,9 @@ class Log(StoredLog):
         disk, active = self._disk, self._active
         log_end = LogEnd(active, active.size, end)
         try:
-            return disk.segments.read(offset, max_bytes, max_offset, log_end, at_least_one, disk.access, doubted)
+            return disk.segments.read(
+                offset, max_bytes, max_offset, log_end, at_least_one, disk.access, doubted, takes_ranges
+            )
         except NotCached:
             return None
         except CorruptBatch:

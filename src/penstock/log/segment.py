@@ -484,7 +484,28 @@ class Segment:
             at, next_offset = following, base_offset + delta + 1
         return at, next_offset
 
+    def whole_batches_in(self, position: int, size: int, access: Access) -> tuple[int, int]:
+        """As `whole_batches`, for `size` bytes at `position` that were not read."""
+        end = position + size
+        at = max(self.index.floor_of_position(end - 1, access), position)
+        next_offset = -1
+        while at + HEADER_SIZE <= end:
+            chunk = access.read(self.path, min(_SCAN_CHUNK, end - at), at)
+            inside = 0
+            while inside + HEADER_SIZE <= len(chunk):
+                base_offset, length, _, _, _, _, delta, _, _ = self._checked_scan(chunk, inside, at + inside)
+                following = inside + length + LENGTH_OVERHEAD
+                if at + following > end:
+                    return at + inside - position, base_offset
+                inside, next_offset = following, base_offset + delta + 1
+            at += inside
+        return at - position, next_offset
+
     # -- trust
+
+    def is_trusted(self, start: int, end: int) -> bool:
+        """Whether the batches there were checked, when they were written or when they were read."""
+        return start >= self.trusted_from or self._is_verified(start, min(end, self.trusted_from))
 
     def trust_everything_from(self, position: int) -> None:
         self.trusted_from = min(self.trusted_from, position)

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from penstock.io.file_ranges import OpenFileRange
 from penstock.io.files import Buffer, FileSystem
 from penstock.log.handles import Access, LoopAccess, NotCached, OwnAccess
 from penstock.log.index import CorruptIndex
@@ -18,6 +19,7 @@ from penstock.log.recovery import has_fault, rebuild_indexes
 from penstock.log.segment import Segment
 from penstock.log.transaction_index import AbortedTransaction, CorruptTransactionIndex
 from penstock.model.errors import ErrorCode, KafkaError
+from penstock.model.file_range import FileRange
 from penstock.model.ownership import owned_by_loop
 from penstock.records.batch import HEADER_SIZE, LENGTH_OVERHEAD, BatchHeader, CorruptBatch, read_header
 from penstock.records.timestamps import Stamp, iterate_stamps
@@ -28,6 +30,8 @@ logger = logging.getLogger("penstock.log")
 _MAX_BOUNDARIES = 64
 # Reads this close to the end of the log hit the page cache: the data was written a moment ago.
 _TAIL_BYTES = 4 * 1024 * 1024
+# From this size on, the kernel may send a read from the page cache; shorter ones are cheaper to copy.
+_RANGE_BYTES = 64 * 1024
 # Attempts to find the newest record while the event loop appends.
 _ATTEMPTS = 3
 
@@ -39,6 +43,12 @@ class Slice(NamedTuple):
     """Base offset of the first batch, which may be below the requested offset."""
     next_offset: int = -1
     """The offset at which the next read continues; -1 if it is unknown without parsing the batches."""
+    range: FileRange | None = None
+    """The batches as a range of a file, if the reader takes that; `data` is then empty."""
+
+    @property
+    def content(self) -> Buffer | FileRange:
+        return self.data if self.range is None else self.range
 
 
 class TimestampedOffset(NamedTuple):
@@ -62,6 +72,7 @@ class LogEnd(NamedTuple):
         "_end_of",
         "read",
         "_read_bytes",
+        "_range",
         "_locate",
         "_locate_again",
         "_limit",
@@ -145,10 +156,12 @@ class Segments:
         at_least_one: bool,
         access: Access,
         doubted: bool = False,
+        takes_ranges: bool = False,
     ) -> Slice:
         """Whole batches from the one that holds `offset` (or the next one), all below `max_offset`, which is above
         `offset` and not above the end of the log. `end` saves a search if `max_offset` is the end of the log. With
-        `doubted` the batches are checked even if they were checked before."""
+        `doubted` the batches are checked even if they were checked before. With `takes_ranges` a long read of checked
+        batches in the page cache is a range of the file."""
         boundary = self._boundaries.get(offset)
         if boundary is None:
             segment, position = self._locate(offset, access)
@@ -163,6 +176,10 @@ class Segments:
             size = max(max_bytes, HEADER_SIZE)
         elif size <= 0:
             return Slice(b"", offset)
+        if takes_ranges and size >= _RANGE_BYTES and not doubted:
+            found = self._range(segment, position, size, limit, limit_offset, access)
+            if found is not None:
+                return found
         data = self._read_bytes(segment, size, position, access)
         if position + size < limit:
             whole, limit_offset = segment.whole_batches(data, position, access)
@@ -184,6 +201,31 @@ class Segments:
         if limit_offset >= 0 and type(access) is LoopAccess:
             self._remember(limit_offset, segment, position + size)
         return Slice(data, int.from_bytes(data[:8], "big"), limit_offset)
+
+    def _range(
+        self, segment: Segment, position: int, size: int, limit: int, limit_offset: int, access: Access
+    ) -> Slice | None:
+        """The whole batches in `size` bytes as a range; None if they have to be read: to check them, because one is
+        larger, or because they are not in the page cache."""
+        if type(access) is not LoopAccess or not segment.is_trusted(position, position + size):
+            return None
+        if position + size < limit:
+            size, limit_offset = segment.whole_batches_in(position, size, access)
+            if not size:
+                return None
+        file = segment.file
+        if file is not None:
+            descriptor = file.cached_descriptor(size, position)
+        else:
+            descriptor = access.descriptor(segment.path, size, position)
+        if descriptor is None:
+            return None
+        if limit_offset >= 0:
+            self._remember(limit_offset, segment, position + size)
+        first_offset = int.from_bytes(access.read(segment.path, 8, position), "big")
+        cuts = segment.cuts
+        found = OpenFileRange(descriptor, position, size, lambda: segment.cuts == cuts)
+        return Slice(b"", first_offset, limit_offset, found)
 
     def _read_bytes(self, segment: Segment, size: int, position: int, access: Access) -> Buffer:
         file = segment.file

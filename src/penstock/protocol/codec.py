@@ -12,14 +12,14 @@ MalformedMessage, and memory stays within a constant factor of the input.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.declaration import Decoder, Encoder, Message, Schema
 from penstock.protocol.decoder import holds_records, struct_decoder
 from penstock.protocol.encoder import struct_encoder
-from penstock.protocol.primitives import BUFFER_TYPES, Buffer, MalformedMessage
+from penstock.protocol.primitives import BUFFER_TYPES, PART_TYPES, Buffer, MalformedMessage, Part
 
 __all__ = [
     "MalformedMessage",
@@ -35,7 +35,7 @@ __all__ = [
 M = TypeVar("M", bound=Message)
 
 # The positions in an encoded message at which records are inserted, with the records.
-Splices = list[tuple[int, Buffer | Sequence[Buffer]]]
+Splices = list[tuple[int, Part | Sequence[Buffer]]]
 
 
 class UnencodableMessage(ValueError):
@@ -48,12 +48,16 @@ def encode(message: Message, version: int) -> bytes:
     encode_into(message, version, out, splices)
     if not splices:
         return bytes(out)
-    parts: list[Buffer] = []
+    parts: list[Part] = []
     splice(out, splices, parts)
-    return b"".join(parts)
+    return join(parts)
 
 
-def encode_parts(message: Message, version: int, out: list[Buffer]) -> None:
+def join(parts: Iterable[Part]) -> bytes:
+    return b"".join(part if isinstance(part, BUFFER_TYPES) else part.read() for part in parts)
+
+
+def encode_parts(message: Message, version: int, out: list[Part]) -> None:
     """Append the buffers whose concatenation is the message. Long records are among them without a copy."""
     encoded = bytearray()
     splices: Splices = []
@@ -71,7 +75,7 @@ def encode_into(message: Message, version: int, out: bytearray, splices: Splices
         raise UnencodableMessage(f"{type(message).__name__} v{version}: {error}") from error
 
 
-def splice(encoded: bytearray, splices: Splices, out: list[Buffer]) -> None:
+def splice(encoded: bytearray, splices: Splices, out: list[Part]) -> None:
     """Cut an encoded message at the positions of records, and append pieces and records in order."""
     if not splices:
         out.append(encoded)
@@ -80,7 +84,7 @@ def splice(encoded: bytearray, splices: Splices, out: list[Buffer]) -> None:
     start = 0
     for position, records in splices:
         out.append(view[start:position])
-        if isinstance(records, BUFFER_TYPES):
+        if isinstance(records, PART_TYPES):
             out.append(records)
         else:
             out.extend(records)

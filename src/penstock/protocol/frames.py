@@ -14,10 +14,10 @@ from functools import cache
 from typing import NamedTuple
 
 from penstock.protocol.apis import API, NEVER, ApiKey
-from penstock.protocol.codec import Splices, encode_into, splice
+from penstock.protocol.codec import Splices, encode_into, join, splice
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages import header
-from penstock.protocol.primitives import Buffer, MalformedMessage, read_uvarint, records_size
+from penstock.protocol.primitives import Buffer, MalformedMessage, Part, read_uvarint, records_size
 
 _FIXED_REQUEST_HEADER = struct.Struct(">hhih")
 _LENGTH = struct.Struct(">i")
@@ -116,12 +116,12 @@ def encode_request(request: Message, version: int, correlation_id: int, client_i
     )
     encode_into(head, request_header_version(key, version), out, splices)
     encode_into(request, version, out, splices)
-    parts: list[Buffer] = []
+    parts: list[Part] = []
     _finish(out, splices, parts)
-    return b"".join(parts)
+    return join(parts)
 
 
-def response_parts(api_key: int, version: int, correlation_id: int, response: Message, out: list[Buffer]) -> None:
+def response_parts(api_key: int, version: int, correlation_id: int, response: Message, out: list[Part]) -> None:
     """Append the buffers of a response frame, including its length; long records are not copied."""
     if response_header_version(api_key, version):
         encoded = bytearray(_LENGTH_CORRELATION_ID_AND_TAGS.pack(0, correlation_id, 0))
@@ -132,7 +132,7 @@ def response_parts(api_key: int, version: int, correlation_id: int, response: Me
     _finish(encoded, splices, out)
 
 
-def _finish(encoded: bytearray, splices: Splices, out: list[Buffer]) -> None:
+def _finish(encoded: bytearray, splices: Splices, out: list[Part]) -> None:
     size = len(encoded) - 4
     for _, records in splices:
         size += records_size(records)

@@ -14,11 +14,15 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
+from penstock.model.file_range import FileRange
 from penstock.model.ids import ZERO_UUID
 
 Buffer = bytes | bytearray | memoryview
+# What responses consist of.
+Part = Buffer | FileRange
 # isinstance() is twice as fast with a tuple as with a union.
 BUFFER_TYPES = (bytes, bytearray, memoryview)
+PART_TYPES = (*BUFFER_TYPES, FileRange)
 
 
 class MalformedMessage(ValueError):
@@ -65,8 +69,8 @@ Float64 = Annotated[float, FLOAT64]
 Uuid = Annotated[bytes, UUID]
 Int16String = Annotated[str, INT16_STRING]
 # Record batches pass through unchanged. The decoder returns a memoryview of its input; the encoder takes any buffer, or
-# several that are consecutive on the wire.
-Records = Annotated[Buffer | Sequence[Buffer] | None, RECORDS]
+# several that are consecutive on the wire, or a range of a file that the kernel sends.
+Records = Annotated[Part | Sequence[Buffer] | None, RECORDS]
 
 PLAIN_KINDS: dict[Any, Scalar | Variable] = {str: STRING, bytes: BYTES, bool: BOOLEAN}
 
@@ -145,8 +149,8 @@ def put_tags(out: bytearray, tags: Mapping[int, bytes | bytearray]) -> None:
         out += value
 
 
-def records_size(records: Buffer | Sequence[Buffer]) -> int:
-    if isinstance(records, BUFFER_TYPES):
+def records_size(records: Part | Sequence[Buffer]) -> int:
+    if isinstance(records, PART_TYPES):
         return len(records)
     return sum(map(len, records))
 

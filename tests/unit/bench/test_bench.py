@@ -31,9 +31,11 @@ from bench.results import Row, Target
 from bench.subjects import EPOLL_FLOOR, FLOOR, PENSTOCK, Kafka, floors
 from bench.table import markdown
 
+from penstock.protocol.codec import join
 from penstock.protocol.frames import read_request_header, response_parts
 from penstock.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from penstock.protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from penstock.protocol.primitives import Part
 from penstock.records.batch import check_crc, read_header
 
 if TYPE_CHECKING:
@@ -68,17 +70,17 @@ def produce_reply(error_code: int) -> bytes:
             )
         ]
     )
-    parts: list[bytes | bytearray | memoryview] = []
+    parts: list[Part] = []
     response_parts(0, 9, 7, response, parts)
-    return b"".join(parts)
+    return join(parts)
 
 
 def fetch_reply(error_code: int, records: bytes) -> bytes:
     partition = PartitionData(partition_index=0, error_code=error_code, high_watermark=10, records=records)
     response = FetchResponse(responses=[FetchableTopicResponse(topic=TOPIC, partitions=[partition])])
-    parts: list[bytes | bytearray | memoryview] = []
+    parts: list[Part] = []
     response_parts(1, 12, 7, response, parts)
-    return b"".join(parts)
+    return join(parts)
 
 
 def test_error_codes_of_replies_stand_where_we_look_for_them() -> None:

@@ -15,12 +15,13 @@ from penstock.client.wire.cluster import Cluster, parse_bootstrap
 from penstock.client.wire.connection import Connection
 from penstock.local.ports import free_ports
 from penstock.protocol.apis import API, ApiKey
-from penstock.protocol.codec import encode
+from penstock.protocol.codec import encode, join
 from penstock.protocol.conversation import GREETING_VERSION
 from penstock.protocol.frames import read_request_header, response_parts
 from penstock.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from penstock.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from penstock.protocol.primitives import Part
 from penstock.testing.nodes import RunningNode
 
 Answer = Callable[[bytes], bytes | None]
@@ -74,9 +75,9 @@ def api_versions_reply(frame: bytes, apis: dict[int, tuple[int, int]], error_cod
     if error_code:  # the answer to a version that is not known has the form of version 0
         payload = struct.pack(">i", header.correlation_id) + encode(body, 0)
         return struct.pack(">i", len(payload)) + payload
-    out: list[bytes | bytearray | memoryview] = []
+    out: list[Part] = []
     response_parts(ApiKey.API_VERSIONS, header.api_version, header.correlation_id, body, out)
-    return b"".join(out)
+    return join(out)
 
 
 def test_greets_and_asks_a_real_broker(broker: RunningNode) -> None:

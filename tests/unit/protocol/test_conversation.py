@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from penstock.model.errors import ErrorCode
 from penstock.protocol.apis import ApiKey
-from penstock.protocol.codec import MalformedMessage, encode
+from penstock.protocol.codec import MalformedMessage, encode, join
 from penstock.protocol.conversation import (
     GREETING_VERSION,
     KEPT_BUFFER_BYTES_MAX,
@@ -21,6 +21,7 @@ from penstock.protocol.conversation import (
 from penstock.protocol.frames import read_request_header, response_parts
 from penstock.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from penstock.protocol.primitives import Part
 
 VERSION = 3
 
@@ -35,10 +36,10 @@ def feed(conversation: Conversation[str], data: bytes) -> None:
 
 
 def reply(correlation_id: int, host: str) -> bytes:
-    parts: list[bytes | bytearray | memoryview] = []
+    parts: list[Part] = []
     response = FindCoordinatorResponse(node_id=1, host=host, port=9092)
     response_parts(ApiKey.FIND_COORDINATOR, VERSION, correlation_id, response, parts)
-    return b"".join(parts)
+    return join(parts)
 
 
 def ask(conversation: Conversation[str], context: str) -> int:

@@ -14,6 +14,7 @@ from penstock.protocol.codec import (
     decode_from,
     encode,
     encode_parts,
+    join,
 )
 from penstock.protocol.messages.consumer_group_heartbeat import Assignment, ConsumerGroupHeartbeatResponse
 from penstock.protocol.messages.fetch import (
@@ -30,7 +31,7 @@ from penstock.protocol.messages.heartbeat import HeartbeatRequest
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from penstock.protocol.messages.metadata_records import RECORD_TYPES, PartitionChangeRecord, TopicRecord
 from penstock.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from penstock.protocol.primitives import Buffer
+from penstock.protocol.primitives import Buffer, Part
 
 
 def fetch_response(records: Buffer | Sequence[Buffer] | None) -> FetchResponse:
@@ -211,13 +212,13 @@ class TestRecords:
 
     def test_encoded_without_a_copy(self) -> None:
         batch = bytearray(5000)
-        parts: list[bytes | bytearray | memoryview] = []
+        parts: list[Part] = []
         encode_parts(fetch_response(batch), 12, parts)
         assert [part is batch for part in parts] == [False, True, False]
-        assert b"".join(parts) == encode(fetch_response(bytes(5000)), 12)
+        assert join(parts) == encode(fetch_response(bytes(5000)), 12)
 
     def test_several_buffers_in_a_row(self) -> None:
-        pieces: list[Buffer] = [b"a" * 3000, memoryview(b"b" * 4), bytearray(b"c" * 2000)]
+        pieces: list[bytes | bytearray | memoryview] = [b"a" * 3000, memoryview(b"b" * 4), bytearray(b"c" * 2000)]
         whole = b"".join(pieces)
         for version in (4, 12):
             assert encode(fetch_response(pieces), version) == encode(fetch_response(whole), version)

@@ -10,7 +10,7 @@ from kio.schema.request_header.v2.header import RequestHeader as KioHeader2
 from kio.serial import entity_writer
 
 from penstock.protocol.apis import API, ApiKey
-from penstock.protocol.codec import MalformedMessage, decode
+from penstock.protocol.codec import MalformedMessage, decode, join
 from penstock.protocol.declaration import Message
 from penstock.protocol.frames import (
     RequestHeader,
@@ -23,12 +23,13 @@ from penstock.protocol.frames import (
 from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from penstock.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from penstock.protocol.messages.metadata import MetadataRequest
+from penstock.protocol.primitives import Part
 
 
 def response_frame(api_key: int, version: int, response: Message) -> bytes:
-    parts: list[bytes | bytearray | memoryview] = []
+    parts: list[Part] = []
     response_parts(api_key, version, 77, response, parts)
-    return b"".join(parts)
+    return join(parts)
 
 
 def test_header_versions_follow_flexibility() -> None:
@@ -105,10 +106,10 @@ def test_response_frames() -> None:
 def test_the_length_of_a_response_counts_its_records() -> None:
     batches = [bytearray(3000), bytearray(2000)]
     partitions = [PartitionData(records=batch) for batch in batches]
-    parts: list[bytes | bytearray | memoryview] = []
+    parts: list[Part] = []
     response = FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=partitions)])
     response_parts(ApiKey.FETCH, 12, 77, response, parts)
-    frame = b"".join(parts)
+    frame = join(parts)
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     assert [part for part in parts if any(part is batch for batch in batches)] == batches
     assert decode(FetchResponse, frame, 12, 9).responses[0].partitions[1].records == batches[1]

@@ -179,7 +179,13 @@ class Fetch:
             if self._is_debugging:
                 limit = log.log_end_offset
             max_bytes = min(asked.partition_max_bytes, left)
-            found = log.read_cached(offset, max_bytes, limit, at_least_one=at_least_one)
+            found = log.read_cached(
+                offset,
+                max_bytes,
+                limit,
+                at_least_one=at_least_one,
+                takes_ranges=self._request.connection.sends_files,
+            )
             if found is None:
                 return data, ColdRead(data, replica, log, offset, max_bytes, limit, at_least_one, self._committed)
             aborted = log.aborted_transactions(offset, data.last_stable_offset) if self._committed else []
@@ -191,10 +197,10 @@ class Fetch:
     def _found(
         self, replica: Replica, offset: int, data: PartitionData, found: Slice, aborted: Sequence[Aborted]
     ) -> None:
-        data.records = found.data
-        if found.data:
+        data.records = found.content
+        if data.records:
             messages = found.next_offset - max(offset, found.first_offset)
-            self._sent.append((replica, len(found.data), messages))
+            self._sent.append((replica, len(data.records), messages))
         if self._committed:
             data.aborted_transactions = [
                 AbortedTransaction(producer_id=transaction.producer_id, first_offset=transaction.first_offset)

@@ -13,8 +13,8 @@ import struct
 from penstock.broker.net.connection import Connection
 from penstock.broker.partitions.replica import Replica
 from penstock.broker.partitions.replicas import Replicas
-from penstock.io.files import Buffer
 from penstock.model.errors import KafkaError
+from penstock.protocol.primitives import Part
 from penstock.security.acl_authorizer import AuthorizerNotReady
 from penstock.security.authorizer import Authorizer, Operation, topic_resource
 from penstock.settings.live import LiveSettings
@@ -67,7 +67,7 @@ class PlainFetch:
             if tags or session != NO_SESSION or epoch != SESSIONLESS_EPOCH or not 1 < topics < 128:
                 return False
             left = min(left, self._settings.now.fetch_max_bytes)
-            parts: list[Buffer] = []
+            parts: list[Part] = []
             pending = b""  # the bytes before the next records
             found = 0
             sent: list[tuple[Replica, int, int]] = []
@@ -104,14 +104,18 @@ class PlainFetch:
                     if leader is None or (leader_epoch != NO_EPOCH and leader_epoch != leader.leader_epoch):
                         return False
                     read = replica.read_cached(
-                        offset, min(max_bytes, left), committed=isolation == 1, at_least_one=not found
+                        offset,
+                        min(max_bytes, left),
+                        committed=isolation == 1,
+                        at_least_one=not found,
+                        takes_ranges=connection.sends_files,
                     )
                     if read is None:
                         return False
                     stable = replica.last_stable_offset
                     if isolation == 1 and replica.log.aborted_transactions(offset, stable):
                         return False
-                    data = read.data
+                    data = read.content
                     size = len(data)
                     pending += _reply_partition(
                         index, 0, leader.high_watermark, stable, replica.log.log_start_offset, isolation == 1, -1
@@ -134,7 +138,7 @@ class PlainFetch:
             return False  # the general path makes the error response, or closes the connection
         parts.append(pending + b"\x00")
         length = sum(map(len, parts)) + 16
-        parts[0] = _reply_start(length, correlation_id, 0, 0, 0, 0, topics) + parts[0]
+        parts.insert(0, _reply_start(length, correlation_id, 0, 0, 0, 0, topics))
         connection.send(parts)
         for replica, size, messages in sent:
             replica.sent(size, messages)

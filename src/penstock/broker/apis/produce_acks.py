@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from penstock.broker.apis.produce import fail, refuse
 from penstock.broker.apis.services import ProduceServices
 from penstock.broker.net.connection import Connection, Reply
-from penstock.io.files import Buffer
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.frames import response_parts
 from penstock.protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from penstock.protocol.primitives import Part
 from penstock.replication.partition import LeaderState
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Acknowledgement(Reply):
         target, leader = self._target, self._leader
         # The leader may have gone on in another epoch since, with another state.
         reached = max(leader.high_watermark, target.replica.high_watermark) if target.wants_all else leader.flushed
-        parts: list[Buffer] = []
+        parts: list[Part] = []
         for correlation_id, end, reply in self._answered:
             if end <= reached:
                 parts.append(reply)
@@ -77,7 +77,7 @@ class Acknowledgement(Reply):
                 parts += self._refusal(correlation_id, code)
         self.complete(parts)
 
-    def _refusal(self, correlation_id: int, code: ErrorCode) -> list[Buffer]:
+    def _refusal(self, correlation_id: int, code: ErrorCode) -> list[Part]:
         target = self._target
         answer = PartitionProduceResponse(index=target.index, log_start_offset=self._log_start_offset)
         topic = TopicProduceResponse(name=target.topic, topic_id=target.topic_id, partition_responses=[answer])
@@ -86,6 +86,6 @@ class Acknowledgement(Reply):
             refuse(answer, KafkaError(code))
         else:
             fail(self._services, self._connection, target.version, response, target.topic, answer, KafkaError(code))
-        parts: list[Buffer] = []
+        parts: list[Part] = []
         response_parts(ApiKey.PRODUCE, target.version, correlation_id, response, parts)
         return parts

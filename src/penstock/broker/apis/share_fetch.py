@@ -312,10 +312,11 @@ class ShareFetch:
         return bool(self._results)
 
     def _acquire_from(self, found: Found, max_records: int) -> int:
-        key, served, offset, (data, _, _), aborted = found
+        key, served, offset, read, aborted = found
         core = served.core
         if core is None:
             return 0
+        data = read.data
         batches, positions = _batches(data)
         spans = [batch.span for batch in batches]
         acquired = core.acquire(

@@ -21,7 +21,7 @@ from penstock.broker.net.request import LocalRequest, Request
 from penstock.controller.controller import Controller
 from penstock.controller.result import Result
 from penstock.model.errors import ErrorCode, KafkaError
-from penstock.protocol.codec import encode
+from penstock.protocol.codec import encode, join
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from penstock.protocol.messages.principal import DefaultPrincipalData
@@ -117,7 +117,7 @@ class Forwarding:
                 )
             else:
                 error = KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"The controller did not answer: {outcome.message}")
-            answer(b"".join(request.parts(refusal(error)))[4:])
+            answer(join(request.parts(refusal(error)))[4:])
 
         self._controller.send(envelope, done, timeout=self._settings.now.request_timeout_ms / 1000)
         return True

@@ -16,6 +16,7 @@ Theory of operation:
   pipelining producer keeps the disk busy. A connection with too many parked replies, or whose peer does not read, is
   not read from: this is the back-pressure, and TCP carries it to the client. Nor is that of a client that has exceeded
   a quota (`throttle`).
+- Long fetch replies contain ranges of files, which leave by `sendfile` (`FileSender`) if the connection is plain TCP.
 - A listener with SASL gives each connection a gate, which gets the frames until the client is authenticated. Until then
   frames are limited to `sasl.server.max.receive.size`, and a buffer grows only as bytes arrive.
 - Only Produce requests may be large. A decoded message without records can take fifty times the memory of its bytes, so
@@ -29,12 +30,16 @@ import logging
 import math
 import struct
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 
+from penstock.broker.net.file_sender import FileSender
 from penstock.broker.net.latency import Latency, now_ns
 from penstock.io.files import Buffer
+from penstock.model.file_range import FileRange, RangeIsGone
 from penstock.model.ownership import owned_by_loop
+from penstock.protocol.codec import join
+from penstock.protocol.primitives import Part
 from penstock.security.principal import ANONYMOUS, Principal
 
 if TYPE_CHECKING:
@@ -63,6 +68,7 @@ UNREAD = 8  # the peer does not read its replies
 THROTTLED = 16  # the client has exceeded a quota
 ENDING = 32  # it is being closed; replies that are ready are still sent
 CLOSED = 64  # lost or aborted: nothing is sent any more
+SENDING = 128  # a range of a file is on its way, and what follows it waits
 
 _read_length = struct.Struct(">i").unpack_from
 _read_api_key = struct.Struct(">h").unpack_from
@@ -91,7 +97,7 @@ class Reply:
         self.latency, connection.latency = connection.latency, None
         self.since = connection.since
         self.deadline = math.inf
-        self.parts: list[Buffer] | None = None
+        self.parts: Sequence[Part] | None = None
         self.on_lost: Callable[[], None] | None = None  # called if the client disconnects before it is answered
 
     @property
@@ -99,7 +105,7 @@ class Reply:
         """False once the client has disconnected."""
         return not self._connection.is_closed
 
-    def complete(self, parts: list[Buffer]) -> None:
+    def complete(self, parts: Sequence[Part]) -> None:
         """Send the answer. An empty list sends nothing (acks=0) and frees the place in the queue."""
         self.parts = parts
         self._connection.reply_completed(self)
@@ -114,6 +120,8 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, listener: Listener) -> None:
         self.listener = listener
         self.transport: asyncio.Transport | None = None
+        self.sends_files = False  # whether replies may contain ranges of files
+        self._files: FileSender | None = None
         self.principal = ANONYMOUS
         self.is_token_authenticated = False  # by a delegation token
         self.peer_host = ""
@@ -135,7 +143,7 @@ class Connection(asyncio.BufferedProtocol):
         self._held = 0  # the reasons to hold frames back; outside `_process`, reading is paused while there is one
         self._own: bytearray | None = None  # a partial frame, or frames that are held back
         self._filled = 0
-        self._out: list[Buffer] = []
+        self._out: list[Part] = []
         self._out_size = 0
         self._parked: deque[Reply] = deque()
         self._muted_by: Reply | None = None
@@ -157,6 +165,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's has the same methods but another base class
+        self.sends_files = _is_plain_tcp(transport)
         self.peer_host = _host(transport.get_extra_info("peername"))
         self.local_host = _host(transport.get_extra_info("sockname"))
         self.listener.connection_opened(self)
@@ -172,6 +181,8 @@ class Connection(asyncio.BufferedProtocol):
             if timer is not None:
                 timer.cancel()
         self._own = None
+        if self._files is not None:
+            self._files.close()
         self.listener.connection_closed(self)
         if self.on_closed is not None:
             self.on_closed(self)
@@ -194,6 +205,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         self.flush()
+        if self._held & SENDING:
+            self._held |= ENDING
+            return True  # close when it is sent
         return False  # close; replies in the transport's buffer are still sent
 
     def pause_writing(self) -> None:
@@ -236,7 +250,7 @@ class Connection(asyncio.BufferedProtocol):
         self._frame_max = listener.request_bytes_max
         self._small_frame_max = min(listener.small_request_bytes_max, listener.request_bytes_max)
 
-    def end_with(self, place: Reply, parts: list[Buffer]) -> None:
+    def end_with(self, place: Reply, parts: Sequence[Part]) -> None:
         """Answer a request that was parked, and close."""
         self._held |= ENDING
         place.complete(parts)
@@ -286,8 +300,10 @@ class Connection(asyncio.BufferedProtocol):
         """If no other reason is left, handle the bytes received meanwhile, and read on."""
         held = self._held
         self._held &= ~reasons
-        if not held or self._held:
-            return
+        if held and not self._held:
+            self._read_on()
+
+    def _read_on(self) -> None:
         if self._own is not None and self._filled:
             self.since = now_ns()
             self._process(memoryview(self._own), self._filled)
@@ -394,7 +410,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- replies --------------------------------------------------------------------------------------------------
 
-    def send(self, parts: list[Buffer]) -> None:
+    def send(self, parts: Sequence[Part]) -> None:
         """Send the reply to the current request, which did not have to wait."""
         if self._parked:
             reply = Reply(self)
@@ -500,16 +516,47 @@ class Connection(asyncio.BufferedProtocol):
         """Send the replies that are ready."""
         out = self._out
         transport = self.transport
-        if not out or transport is None or self._held & CLOSED:
+        if not out or transport is None or self._held & (CLOSED | SENDING):
             return
         self._out = []
         size, self._out_size = self._out_size, 0
+        if size > SEND_AT_ONCE_ABOVE and self.sends_files and any(isinstance(part, FileRange) for part in out):
+            self._send_files(out, transport)
+            return
+        buffers = cast(list[Buffer], out)
         if len(out) == 1:
-            transport.write(out[0])
+            transport.write(buffers[0])
         elif size <= JOIN_BELOW:
-            transport.write(b"".join(out))
+            transport.write(b"".join(buffers))
         else:
-            transport.writelines(out)
+            transport.writelines(buffers)
+
+    def _send_files(self, parts: list[Part], transport: asyncio.Transport) -> None:
+        if transport.get_write_buffer_size():  # these bytes go first, and this connection is slow anyway
+            try:
+                transport.write(join(parts))
+            except (OSError, RangeIsGone):
+                self.abort()
+            return
+        if self._files is None:
+            descriptor = transport.get_extra_info("socket").fileno()
+            self._files = FileSender(self.listener.loop, descriptor, on_sent=self._files_sent, on_failed=self.abort)
+        if not self._files.send(parts) and not self._held & CLOSED:
+            self._hold(SENDING)
+
+    def _files_sent(self) -> None:
+        self._held &= ~SENDING
+        self.flush()  # what was answered meanwhile
+        if self._held & (ENDING | SENDING) == ENDING:
+            self.close()
+        elif not self._held:
+            self._read_on()
+
+    def rewritten(self) -> None:
+        """Records that this connection may have sent from a file were changed: a reader must not get a mixture."""
+        if self._files is not None and self._files.has_unread:
+            logger.warning("closing %s: records that it has not received were changed", self.peer_host)
+            self.abort()
 
     @property
     def waiting(self) -> list[str]:
@@ -522,7 +569,7 @@ class Connection(asyncio.BufferedProtocol):
         """Close a connection that has been silent for long, unless it waits for an answer."""
         if self._parked:
             return False
-        if self._held & UNREAD:
+        if self._held & (UNREAD | SENDING):
             self.abort()  # it does not read its replies either
         else:
             self.close()
@@ -532,7 +579,7 @@ class Connection(asyncio.BufferedProtocol):
         """Close. Handle no more requests, not even those already received; replies that are ready are still sent."""
         self._held |= ENDING
         self.flush()
-        if self.transport is not None:
+        if self.transport is not None and not self._held & SENDING:
             self.transport.close()
 
     def abort(self) -> None:
@@ -541,6 +588,12 @@ class Connection(asyncio.BufferedProtocol):
         self._out.clear()
         if self.transport is not None:
             self.transport.abort()
+
+
+def _is_plain_tcp(transport: asyncio.BaseTransport) -> bool:
+    """Whether bytes written to the transport's socket are those that the peer reads."""
+    its_socket = transport.get_extra_info("socket")
+    return its_socket is not None and its_socket.fileno() >= 0 and transport.get_extra_info("ssl_object") is None
 
 
 def _host(address: object) -> str:

@@ -88,6 +88,12 @@ class Listeners:
                 if not connection.is_of_follower:
                     connection.close()
 
+    def rewritten(self) -> None:
+        """Committed records were changed on this broker, which may have been on their way to clients."""
+        for listener in self.of_brokers:
+            for connection in list(listener.connections):
+                connection.rewritten()
+
     async def open_brokers(self, handle: FrameHandler, handle_run: RunHandler) -> None:
         for endpoint in self._settings.static.broker_endpoints:
             throttle_ms = self.throttling.connection_throttle_ms

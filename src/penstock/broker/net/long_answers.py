@@ -17,7 +17,7 @@ from typing import Any, Final
 from penstock.broker.net.connection import Reply
 from penstock.broker.net.request import Request
 from penstock.broker.slices import SLICE_S, Slices
-from penstock.io.files import Buffer
+from penstock.protocol.primitives import Part
 
 logger = logging.getLogger("penstock.router")
 
@@ -67,7 +67,7 @@ class LongAnswers:
         return False
 
     @staticmethod
-    def _encoded(request: Request, reply: Reply, encoding: asyncio.Future[list[Buffer]]) -> None:
+    def _encoded(request: Request, reply: Reply, encoding: asyncio.Future[list[Part]]) -> None:
         error = encoding.exception()
         if error is not None:
             logger.error("API %d v%d cannot be answered", request.api_key, request.version, exc_info=error)

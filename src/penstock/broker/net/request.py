@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 from penstock.broker.net.connection import Connection, Reply
 from penstock.io.files import Buffer
 from penstock.model.errors import ErrorCode, KafkaError
+from penstock.protocol.codec import join
 from penstock.protocol.frames import response_parts, throttle_time_at
 from penstock.protocol.messages.envelope import EnvelopeResponse
+from penstock.protocol.primitives import Part
 from penstock.security.authorizer import (
     CLUSTER,
     CLUSTER_OPERATIONS,
@@ -111,8 +113,8 @@ class Request:
         """Likewise for the cluster; nothing if the client may not describe it."""
         return self.allowed_of(CLUSTER_OPERATIONS, CLUSTER) if self.may(Operation.DESCRIBE, CLUSTER) else 0
 
-    def parts(self, response: Any) -> list[Buffer]:
-        parts: list[Buffer] = []
+    def parts(self, response: Any) -> list[Part]:
+        parts: list[Part] = []
         response_parts(self.api_key, self.version, self.correlation_id, response, parts)
         return parts
 
@@ -266,7 +268,7 @@ class EnvelopedRequest(Request):
 
     def answer(self, response: Any) -> None:
         try:
-            data = b"".join(self.parts(response))
+            data = join(self.parts(response))
         except Exception:
             logger.exception("API %d v%d, passed on by a broker, cannot be answered", self.api_key, self.version)
             self._done(EnvelopeResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR))

@@ -66,6 +66,9 @@ class ReplicaContext:
     """Propose an ISR change to the controller."""
     repair: Callable[[Replica], None]
     """Report damaged batches; may be called on any thread."""
+    rewritten: Callable[[], None]
+    """Committed records were cut off or changed in place: what consumers have not received yet may no longer be
+    right."""
     counts: ReplicationCounts = field(default_factory=ReplicationCounts)
 
 
@@ -452,6 +455,7 @@ class Replica:
                 offset,
                 self.follower.high_watermark,
             )
+            self._context.rewritten()
         try:
             self.log.truncate_to(offset)
         finally:  # the log may end there even if its files could not be truncated yet
@@ -557,6 +561,7 @@ class Replica:
 
     def repaired(self) -> None:
         """Records that could not be read may be readable now."""
+        self._context.rewritten()
         self._tell_watchers()
         self.wake_all()
 
@@ -577,7 +582,9 @@ class Replica:
         if messages > 0:
             self.messages_out += messages
 
-    def read_cached(self, offset: int, max_bytes: int, *, committed: bool, at_least_one: bool) -> Slice | None:
+    def read_cached(
+        self, offset: int, max_bytes: int, *, committed: bool, at_least_one: bool, takes_ranges: bool
+    ) -> Slice | None:
         """Read what a consumer may see; None if that would wait for the disk."""
         limit = self.last_stable_offset if committed else self.high_watermark
-        return self.log.read_cached(offset, max_bytes, limit, at_least_one=at_least_one)
+        return self.log.read_cached(offset, max_bytes, limit, at_least_one=at_least_one, takes_ranges=takes_ranges)

@@ -36,13 +36,13 @@ from typing import Any, Final, NamedTuple
 
 from penstock.model.errors import ErrorCode
 from penstock.protocol.apis import API, ApiKey
-from penstock.protocol.codec import UnencodableMessage, decode, decode_from, encode
+from penstock.protocol.codec import UnencodableMessage, decode, decode_from, encode, join
 from penstock.protocol.declaration import Message
 from penstock.protocol.frames import RequestHeader, read_request_header, response_parts
 from penstock.protocol.messages.api_versions import ApiVersionsRequest
 from penstock.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from penstock.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from penstock.protocol.primitives import Buffer, MalformedMessage
+from penstock.protocol.primitives import Buffer, MalformedMessage, Part
 from penstock.protocol.software import is_well_formed
 from penstock.security.principal import Principal
 from penstock.security.sasl.exchange import Accepted, AuthenticationFailed, Challenge, ServerExchange, Verification
@@ -275,9 +275,9 @@ def _is_served(header: RequestHeader) -> bool:
 
 
 def _response(header: RequestHeader, response: Message) -> bytes:
-    parts: list[Buffer] = []
+    parts: list[Part] = []
     response_parts(header.api_key, header.api_version, header.correlation_id, response, parts)
-    return b"".join(parts)
+    return join(parts)
 
 
 def _error_response(header: RequestHeader, error: ErrorCode) -> bytes:

@@ -118,6 +118,9 @@ class SimulatedFile:
             return None
         return self.pread(size, position)
 
+    def cached_descriptor(self, size: int, position: int) -> int | None:
+        return None  # there is no descriptor: simulated brokers read what they send
+
     def pwrite(self, data: Buffer, position: int) -> None:
         inode = self._check("write", writing=True)
         if position < 0:
