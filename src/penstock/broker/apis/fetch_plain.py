@@ -9,6 +9,7 @@ from the start. So this file only affects speed. A test runs both paths on the s
 from __future__ import annotations
 
 import struct
+from typing import cast
 
 from penstock.broker.net.connection import Connection
 from penstock.broker.partitions.replica import Replica
@@ -138,7 +139,7 @@ class PlainFetch:
             return False  # the general path makes the error response, or closes the connection
         parts.append(pending + b"\x00")
         length = sum(map(len, parts)) + 16
-        parts.insert(0, _reply_start(length, correlation_id, 0, 0, 0, 0, topics))
+        parts[0] = _reply_start(length, correlation_id, 0, 0, 0, 0, topics) + cast(bytes, parts[0])
         connection.send(parts)
         for replica, size, messages in sent:
             replica.sent(size, messages)
