@@ -12,8 +12,9 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import aiokafka
@@ -23,6 +24,7 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
 from clients.drivers import DEADLINE_S
 from clients.librdkafka import close
+from clients.logins import of_python_clients
 from narrowing import present
 
 T = TypeVar("T")
@@ -37,6 +39,8 @@ class Timing(NamedTuple):
 
 
 TIMING = Timing()
+NO_LOGIN: Mapping[str, str] = MappingProxyType({})
+"""Settings to log in with have librdkafka's names."""
 
 
 class Read(NamedTuple):
@@ -77,7 +81,9 @@ class Confluent:
     protocol = "classic"
     strategy = "range,roundrobin"
 
-    def __init__(self, bootstrap: str, group: str, topic: str, timing: Timing = TIMING) -> None:
+    def __init__(
+        self, bootstrap: str, group: str, topic: str, timing: Timing = TIMING, login: Mapping[str, str] = NO_LOGIN
+    ) -> None:
         conf: dict[str, Any] = {
             "bootstrap.servers": bootstrap,
             "group.id": group,
@@ -87,6 +93,7 @@ class Confluent:
             "socket.timeout.ms": timing.request_ms,
             "topic.metadata.refresh.interval.ms": timing.metadata_ms,
             "log_level": 0,
+            **login,
         }
         if self.protocol == "classic":
             conf |= {
@@ -146,7 +153,9 @@ class ConfluentCooperative(Confluent):
 class KafkaPython(kafka.ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python has no types
     """On a thread of its own: it gives up joining when a poll ends, and begins again, so polls have to be long."""
 
-    def __init__(self, bootstrap: str, group: str, topic: str, timing: Timing = TIMING) -> None:
+    def __init__(
+        self, bootstrap: str, group: str, topic: str, timing: Timing = TIMING, login: Mapping[str, str] = NO_LOGIN
+    ) -> None:
         self.given: list[Given] = []
         self._topic = topic
         self._read_up_to: dict[int, int] = {}
@@ -162,6 +171,7 @@ class KafkaPython(kafka.ConsumerRebalanceListener):  # type: ignore[misc]  # kaf
             request_timeout_ms=timing.request_ms,
             metadata_max_age_ms=timing.metadata_ms,
             reconnect_backoff_max_ms=500,  # and not 30 s, as it has by default
+            **of_python_clients(login),
         )
         self._learn_partitions()
         self._consumer.subscribe([topic], listener=self)
@@ -236,7 +246,9 @@ class AioKafka(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]  # aio
     kept out, as on Apache Kafka.
     """
 
-    def __init__(self, bootstrap: str, group: str, topic: str, timing: Timing = TIMING) -> None:
+    def __init__(
+        self, bootstrap: str, group: str, topic: str, timing: Timing = TIMING, login: Mapping[str, str] = NO_LOGIN
+    ) -> None:
         self.given: list[Given] = []
         self._topic = topic
         self._read_up_to: dict[int, int] = {}
@@ -244,9 +256,9 @@ class AioKafka(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]  # aio
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self._consumer = self._call(self._start(bootstrap, group, timing))
+        self._consumer = self._call(self._start(bootstrap, group, timing, login))
 
-    async def _start(self, bootstrap: str, group: str, timing: Timing) -> Any:
+    async def _start(self, bootstrap: str, group: str, timing: Timing, login: Mapping[str, str]) -> Any:
         consumer = aiokafka.AIOKafkaConsumer(
             bootstrap_servers=bootstrap,
             group_id=group,
@@ -257,6 +269,7 @@ class AioKafka(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]  # aio
             request_timeout_ms=timing.request_ms,
             metadata_max_age_ms=timing.metadata_ms,
             partition_assignment_strategy=(RangePartitionAssignor,),
+            **of_python_clients(login),
         )
         consumer.subscribe([self._topic], listener=self)
         # Returns when the group has let it in, for which others may have to be polled: so nobody waits for it here.
