@@ -7,6 +7,7 @@ as a program's main loop would. What it is given is noted with the generation (o
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import sys
 import threading
@@ -343,8 +344,14 @@ class AioKafka(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]  # aio
         self._loop.close()
 
     async def _stop(self) -> None:
+        """aiokafka 0.14 cancels a fetch that has failed and waits to be repeated, and lets out that it was cancelled.
+
+        It has left the group by then, but has not closed its connections.
+        """
         await asyncio.wait([self._starting])
-        await self._consumer.stop()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._consumer.stop()
+        await self._consumer._client.close()
 
 
 NewMember = Callable[..., Member]
