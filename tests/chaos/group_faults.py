@@ -41,6 +41,10 @@ PROPERTIES = {
     "group.consumer.assignment.interval.ms": "0",
 }
 
+# librdkafka gives up a heartbeat of the consumer protocol, and its connection, after the group's interval (2.16). On a
+# machine with much to do, a login may take longer than the interval above, and such a member would never be let in.
+WITH_LOGINS = {**PROPERTIES, "group.consumer.heartbeat.interval.ms": "2000"}
+
 
 @dataclass
 class GroupScene(MemberScene):

@@ -15,9 +15,6 @@ from penstock.testing.clusters import RunningCluster, start_cluster
 from penstock.testing.users import MECHANISM, Security
 
 SESSION_MS = 5000
-# librdkafka gives up a heartbeat of the consumer protocol, and its connection, after the group's interval (2.16). On a
-# machine with much to do, a login takes longer than the campaigns' own: such a member would never be let in.
-HEARTBEAT_MS = 2000
 USER = "User:"
 REFUSALS = ("is Denied operation", f": {MECHANISM}: ", ": PLAIN: ")  # by ACLs, and of logins
 
@@ -66,7 +63,6 @@ def start_secured_cluster(
             **security.node_properties,
             "allow.everyone.if.no.acl.found": "false",
             "connections.max.reauth.ms": str(SESSION_MS),
-            "group.consumer.heartbeat.interval.ms": str(HEARTBEAT_MS),
         },
         proxied=proxied,
         client_options=security.client_properties(),

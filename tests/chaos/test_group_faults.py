@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.group_faults import FAULTS, PROPERTIES, GroupScene
+from chaos.group_faults import FAULTS, PROPERTIES, WITH_LOGINS, GroupScene
 from chaos.group_ledger import commits_in_log
 from chaos.member_scene import INTERNAL_PARTITIONS
 from chaos.secured import Logins, may, start_secured_cluster, without_login
@@ -112,8 +112,8 @@ def test_a_group(tmp_path: Path, name: str, sizes: list[int], faults: list[str])
 
 
 def test_a_group_with_tls_passwords_and_acls(tmp_path: Path) -> None:
-    with start_secured_cluster(tmp_path, ACLS, PROPERTIES) as (cluster, logins):
-        campaign(cluster, GROUPS["consumer-protocol"], [2, 2], ["kill_coordinator", "kill_member"], logins)
+    with start_secured_cluster(tmp_path, ACLS, WITH_LOGINS) as (cluster, logins):
+        campaign(cluster, GROUPS["consumer-protocol"], [2], ["kill_coordinator_and_member"], logins)
 
 
 def plan(name: str) -> tuple[list[str], list[int], list[str]]:
@@ -139,5 +139,5 @@ def test_many_faults(tmp_path: Path, name: str) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", SECURED)
 def test_many_faults_with_tls_passwords_and_acls(tmp_path: Path, name: str) -> None:
-    with start_secured_cluster(tmp_path, ACLS, PROPERTIES) as (cluster, logins):
+    with start_secured_cluster(tmp_path, ACLS, WITH_LOGINS) as (cluster, logins):
         campaign(cluster, *plan(name), logins)

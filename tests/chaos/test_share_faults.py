@@ -81,7 +81,7 @@ def test_a_share_group(tmp_path: Path) -> None:
 
 def test_a_share_group_with_tls_passwords_and_acls(tmp_path: Path) -> None:
     with start_secured_cluster(tmp_path, ACLS, PROPERTIES) as (cluster, logins):
-        campaign(cluster, 2, 2, ["kill_leader_and_member", "kill_coordinator"], 1, logins)
+        campaign(cluster, 2, 2, ["kill_leader_and_member"], 1, logins)
 
 
 def many_faults(seed: int) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.group_faults import PROPERTIES
+from chaos.group_faults import PROPERTIES, WITH_LOGINS
 from chaos.member_scene import INTERNAL_PARTITIONS
 from chaos.secured import Logins, may, start_secured_cluster, without_login
 from chaos.transaction_faults import FAULTS, PROTOCOLS, Output, TransactionScene, is_all_decided
@@ -82,8 +82,8 @@ def test_workers(tmp_path: Path, protocol: str, sizes: list[int], faults: list[s
 
 
 def test_workers_with_tls_passwords_and_acls(tmp_path: Path) -> None:
-    with start_secured_cluster(tmp_path, ACLS, PROPERTIES) as (cluster, logins):
-        campaign(cluster, "classic", [2, 1], ["kill_worker", "kill_group_coordinator"], 1, logins)
+    with start_secured_cluster(tmp_path, ACLS, WITH_LOGINS) as (cluster, logins):
+        campaign(cluster, "classic", [2], ["kill_coordinator_and_worker"], 1, logins)
 
 
 def plan(seed: int) -> tuple[list[int], list[str], int]:
@@ -106,5 +106,5 @@ def test_many_faults(tmp_path: Path, protocol: str, seed: int) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_many_faults_with_tls_passwords_and_acls(tmp_path: Path, protocol: str) -> None:
-    with start_secured_cluster(tmp_path, ACLS, PROPERTIES) as (cluster, logins):
+    with start_secured_cluster(tmp_path, ACLS, WITH_LOGINS) as (cluster, logins):
         campaign(cluster, protocol, *plan(seed=2), logins)
