@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -25,7 +25,6 @@ MOVED = (
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError._TIMED_OUT,
 )
-ASKING = {"socket.timeout.ms": 5000, "log_level": 0}
 
 # Members that die are missed after four seconds; nobody waits for others to join.
 PROPERTIES = {
@@ -42,6 +41,10 @@ PROPERTIES = {
     "group.consumer.assignment.interval.ms": "0",
 }
 
+# librdkafka gives up a heartbeat of the consumer protocol, and its connection, after the group's interval (2.16). On a
+# machine with much to do, a login may take longer than the interval above, and such a member would never be let in.
+WITH_LOGINS = {**PROPERTIES, "group.consumer.heartbeat.interval.ms": "2000"}
+
 
 @dataclass
 class GroupScene(MemberScene):
@@ -50,7 +53,7 @@ class GroupScene(MemberScene):
 
     def __post_init__(self) -> None:
         self._next_kind = itertools.cycle(self.kinds)
-        self._asking = Consumer({"bootstrap.servers": self.cluster.bootstrap, "group.id": self.group, **ASKING})
+        self._asking = asking(self.cluster.bootstrap, self.group, self.logins("auditor"))
 
     def join(self, count: int = 1) -> None:
         for _ in range(count):
@@ -60,6 +63,7 @@ class GroupScene(MemberScene):
                 "group": self.group,
                 "topic": self.topic,
                 "timing": TIMING,
+                "login": self.logins("member"),
             }
             self.members.append(Program("chaos.group_member", settings, self.ledger.heard))
 
@@ -102,6 +106,13 @@ class GroupScene(MemberScene):
     def end(self) -> None:
         super().end()
         self._asking.close()
+
+
+def asking(bootstrap: str, group: str, login: Mapping[str, str]) -> Consumer:
+    """One that asks what a group has committed, and is no member."""
+    return Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": group, "socket.timeout.ms": 5000, "log_level": 0, **login}
+    )
 
 
 def committed(consumer: Consumer, asked: list[TopicPartition], timeout: float = 60) -> list[TopicPartition]:

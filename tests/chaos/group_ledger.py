@@ -87,9 +87,11 @@ class Ledger:
         assert not self.violations, self.violations[:5]
 
 
-def commits_in_log(bootstrap: str, group: str, internal_partitions: int, timeout: float = 30) -> dict[int, list[int]]:
+def commits_in_log(
+    bootstrap: str, group: str, internal_partitions: int, login: Mapping[str, str], timeout: float = 30
+) -> dict[int, list[int]]:
     """Every offset that was ever committed, by partition of the one topic the group reads, in the log's order."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "auditor", "enable.partition.eof": True})
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "auditor", "enable.partition.eof": True, **login})
     found: dict[int, list[int]] = {}
     deadline = time.monotonic() + timeout
     try:

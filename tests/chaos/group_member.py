@@ -15,7 +15,10 @@ def main() -> None:
     given = settings()
     reports = Reports()
     kinds = KINDS | foreign_members.KINDS
-    member = kinds[given["kind"]](given["bootstrap"], given["group"], given["topic"], Timing(**given["timing"]))
+    login = {"login": given["login"]} if given["login"] else {}
+    member = kinds[given["kind"]](
+        given["bootstrap"], given["group"], given["topic"], Timing(**given["timing"]), **login
+    )
     committed_at = 0.0
     is_behind = False
     while not reports.is_to_leave:

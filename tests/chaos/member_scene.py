@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
 from chaos.programs import Program
+from chaos.secured import Logins, without_login
 from chaos.workload import Writer
 from penstock.broker.coordinators.hashing import partition_for
 from penstock.model.topics import CONSUMER_OFFSETS
@@ -25,6 +26,7 @@ class MemberScene(ABC):
     topic: str
     group: str
     rng: random.Random
+    logins: Logins = field(default=without_login, kw_only=True)
     members: list[Program] = field(default_factory=list, kw_only=True)
 
     @abstractmethod

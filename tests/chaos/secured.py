@@ -1,62 +1,99 @@
 """The security of clusters in campaigns: every connection is encrypted, authenticated and authorized.
 
-All listeners are SASL_SSL, sessions end after seconds, and nobody may do what no ACL allows. The writer may write and
-the reader may read; neither may do the other's work.
+All listeners are SASL_SSL, sessions end after seconds, and nobody may do what no ACL allows. A campaign says what each
+of its users may do, and that is what the user needs: nobody is refused anything, or the campaign fails.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from penstock.client.wire.admin import Acl
-from penstock.testing.clusters import RunningCluster
+from penstock.client.wire.admin import Acl, Admin
+from penstock.testing.clusters import RunningCluster, start_cluster
 from penstock.testing.users import MECHANISM, Security
 
-WRITER, READER = "writer", "reader"
-PASSWORDS = {WRITER: "the writers password", READER: "the readers password"}
 SESSION_MS = 5000
+USER = "User:"
+REFUSALS = ("is Denied operation", f": {MECHANISM}: ", ": PLAIN: ")  # by ACLs, and of logins
+
+Logins = Callable[[str], dict[str, str]]
+"""The settings with which a user logs in, by librdkafka's names."""
 
 
-class Secured:
-    def __init__(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
-        self._directory = directory
-        self._security = Security(str(directory), PASSWORDS)
+def without_login(user: str) -> dict[str, str]:
+    return {}
 
-    @property
-    def node_properties(self) -> dict[str, str]:
-        return {
-            **self._security.node_properties,
-            "allow.everyone.if.no.acl.found": "false",
-            "connections.max.reauth.ms": str(SESSION_MS),
-        }
 
-    @property
-    def administrator(self) -> dict[str, str]:
-        return self._security.client_properties()
+def may(user: str, operation: str, resource_type: str, resource: str, pattern: str = "LITERAL") -> Acl:
+    return Acl(
+        principal=f"{USER}{user}",
+        operation=operation,
+        resource_type=resource_type,
+        resource=resource,
+        pattern=pattern,
+    )
 
-    def librdkafka(self, user: str) -> dict[str, Any]:
+
+@contextlib.contextmanager
+def start_secured_cluster(
+    directory: Path, acls: Sequence[Acl], properties: Mapping[str, str], *, proxied: bool = False
+) -> Iterator[tuple[RunningCluster, Logins]]:
+    """A cluster of three brokers, with these ACLs and their users; nobody has been refused anything when it ends."""
+    users = {each.principal.removeprefix(USER) for each in acls}
+    keys = directory / "security"
+    keys.mkdir(parents=True)
+    security = Security(str(keys), {user: f"the password of {user}" for user in users})
+
+    def login(user: str) -> dict[str, str]:
         return {
             "security.protocol": "SASL_SSL",
             "sasl.mechanism": MECHANISM,
             "sasl.username": user,
-            "sasl.password": PASSWORDS[user],
-            "ssl.ca.location": str(self._directory / "ca.pem"),
+            "sasl.password": security.users[user],
+            "ssl.ca.location": str(keys / "ca.pem"),
         }
 
-    def let_in(self, cluster: RunningCluster, topic: str) -> None:
-        """Make the users and their ACLs."""
-        needed = [
-            (WRITER, "WRITE", "TOPIC", topic),
-            (READER, "READ", "TOPIC", topic),
-            (READER, "READ", "GROUP", "along"),
-            (READER, "READ", "GROUP", "reader"),
-        ]
-        with cluster.admin(timeout=60.0) as admin:
-            for user, password in PASSWORDS.items():
-                admin.users.set_password(user, password, mechanism=MECHANISM)
-            admin.acls.create(
-                Acl(principal=f"User:{user}", operation=operation, resource_type=kind, resource=name, pattern="LITERAL")
-                for user, operation, kind, name in needed
-            )
+    with start_cluster(
+        directory / "cluster",
+        brokers=3,
+        properties={
+            **properties,
+            **security.node_properties,
+            "allow.everyone.if.no.acl.found": "false",
+            "connections.max.reauth.ms": str(SESSION_MS),
+        },
+        proxied=proxied,
+        client_options=security.client_properties(),
+    ) as cluster:
+        let_in(cluster, security, acls)
+        yield cluster, login
+        check_refusals(cluster)
+
+
+def let_in(cluster: RunningCluster, security: Security, acls: Sequence[Acl]) -> None:
+    """Make users and ACLs; on return every broker knows them."""
+    with cluster.admin(timeout=60.0) as admin:
+        for user, password in security.users.items():
+            admin.users.set_password(user, password, mechanism=MECHANISM)
+        admin.acls.create(acls)
+
+    def all_know() -> bool:
+        for broker in cluster.brokers:
+            with Admin(broker.bootstrap, options=security.client_properties()) as admin:
+                if len(admin.acls.describe()) < len(acls):
+                    return False
+        return True
+
+    cluster.wait_until(all_know, "the ACLs")
+
+
+def check_refusals(cluster: RunningCluster) -> None:
+    refused = [
+        line
+        for node in (*cluster.brokers, *cluster.controllers)
+        for line in node.log_text().splitlines()
+        if any(each in line for each in REFUSALS)
+    ]
+    assert not refused, refused[:5]

@@ -58,6 +58,7 @@ class ShareScene(MemberScene):
                 "topic": self.topic,
                 "workers": self.workers,
                 "timeout_s": REQUEST_S,
+                "login": self.logins("worker"),
             }
             self.members.append(Program("chaos.share_worker", settings, self.ledger.heard))
 

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from chaos.programs import Reports, settings
+from clients.logins import of_penstock
 from penstock import ShareConsumer
 from penstock.client.errors import ClientError, CommitFailed
 from penstock.model.errors import KafkaError
@@ -36,6 +37,7 @@ def work(given: dict[str, Any], reports: Reports) -> None:
                 explicit=True,
                 max_records=AT_ONCE,
                 timeout=given["timeout_s"],
+                settings=of_penstock(given["login"]),
             ) as consumer:
                 reports.tell(event="joined")
                 while not reports.is_to_leave:

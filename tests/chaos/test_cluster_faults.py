@@ -13,21 +13,22 @@ import pytest
 
 from chaos.faults import FAULTS, PROPERTIES, Scene
 from chaos.replicas import same_bytes
-from chaos.secured import READER, WRITER, Secured
+from chaos.secured import Logins, may, start_secured_cluster, without_login
 from chaos.workload import Reader, Writer, check, read_all
 from penstock.testing.clusters import RunningCluster, start_cluster
 
 PARTITIONS = 3
 TOPIC = "events"
+ACLS = [
+    may("writer", "WRITE", "TOPIC", TOPIC),
+    may("reader", "READ", "TOPIC", TOPIC),
+    may("reader", "READ", "GROUP", "along"),
+    may("reader", "READ", "GROUP", "reader"),
+]
 
 
-def campaign(cluster: RunningCluster, faults: list[str], seed: int, secured: Secured | None = None) -> None:
+def campaign(cluster: RunningCluster, faults: list[str], seed: int, logins: Logins = without_login) -> None:
     cluster.create_topic(TOPIC, PARTITIONS, 3, {"min.insync.replicas": "2"})
-    to_write: dict[str, object] = {}
-    to_read: dict[str, object] = {}
-    if secured is not None:
-        secured.let_in(cluster, TOPIC)
-        to_write, to_read = secured.librdkafka(WRITER), secured.librdkafka(READER)
     writer = Writer(
         cluster.bootstrap,
         TOPIC,
@@ -38,11 +39,11 @@ def campaign(cluster: RunningCluster, faults: list[str], seed: int, secured: Sec
             "acks": "all",
             "message.timeout.ms": 120_000,
             "request.timeout.ms": 3000,
-            **to_write,
+            **logins("writer"),
         },
         records_a_second=3000,
     )
-    reader = Reader(cluster.bootstrap, TOPIC, PARTITIONS, to_read)
+    reader = Reader(cluster.bootstrap, TOPIC, PARTITIONS, dict(logins("reader")))
     writer.start()
     reader.start()
     try:
@@ -61,7 +62,7 @@ def campaign(cluster: RunningCluster, faults: list[str], seed: int, secured: Sec
     assert not writer.failures
     cluster.wait_for_isr(TOPIC)
     cluster.wait_until(lambda: same_bytes(cluster, TOPIC, PARTITIONS), "replicas of the same length")
-    found = read_all(cluster.bootstrap, TOPIC, PARTITIONS, timeout=300, settings=to_read)
+    found = read_all(cluster.bootstrap, TOPIC, PARTITIONS, timeout=300, settings=logins("reader"))
     check(writer, found, exactly_once=True)
     reader.check(found)
 
@@ -83,15 +84,9 @@ def test_three_brokers_with_tls_passwords_and_acls(tmp_path: Path) -> None:
 
 
 def hurt_secured(directory: Path, faults: list[str], seed: int) -> None:
-    secured = Secured(directory / "security")
-    with start_cluster(
-        directory / "cluster",
-        brokers=3,
-        properties={**PROPERTIES, **secured.node_properties},
-        proxied=any(fault.startswith("cut") for fault in faults),
-        client_options=secured.administrator,
-    ) as cluster:
-        campaign(cluster, faults, seed, secured)
+    proxied = any(fault.startswith("cut") for fault in faults)
+    with start_secured_cluster(directory, ACLS, PROPERTIES, proxied=proxied) as (cluster, logins):
+        campaign(cluster, faults, seed, logins)
 
 
 @pytest.mark.soak

@@ -12,14 +12,26 @@ from pathlib import Path
 
 import pytest
 
-from chaos.group_faults import FAULTS, PROPERTIES, GroupScene
+from chaos.group_faults import FAULTS, PROPERTIES, WITH_LOGINS, GroupScene
 from chaos.group_ledger import commits_in_log
 from chaos.member_scene import INTERNAL_PARTITIONS
-from chaos.workload import Writer
+from chaos.secured import Logins, may, start_secured_cluster, without_login
+from chaos.workload import steady_writer
+from penstock.model.topics import CONSUMER_OFFSETS
 from penstock.testing.clusters import RunningCluster, start_cluster
 
 PARTITIONS = 8
-TOPIC = "events"
+TOPIC, GROUP = "events", "readers"
+
+ACLS = [
+    may("writer", "WRITE", "TOPIC", TOPIC),
+    may("member", "READ", "TOPIC", TOPIC),
+    may("member", "READ", "GROUP", GROUP),
+    may("auditor", "DESCRIBE", "TOPIC", TOPIC),
+    may("auditor", "DESCRIBE", "GROUP", GROUP),
+    may("auditor", "READ", "TOPIC", CONSUMER_OFFSETS),
+    may("auditor", "READ", "GROUP", "auditor"),
+]
 
 GROUPS = {
     "range": ["confluent"],
@@ -41,19 +53,24 @@ BEYOND = {"kafkajs": {"pause_coordinator"}}
 NEEDS = {"kafkajs": ("node", "npm"), "java": ("java", "mvn"), "java-consumer-protocol": ("java", "mvn")}
 
 
-def campaign(cluster: RunningCluster, kinds: list[str], sizes: list[int], faults: list[str], seed: int) -> None:
+# What is also played with TLS, passwords and ACLs: librdkafka with both protocols, and the clients in Python.
+SECURED = ["cooperative", "consumer-protocol", "mixed"]
+
+
+def campaign(
+    cluster: RunningCluster,
+    kinds: list[str],
+    sizes: list[int],
+    faults: list[str],
+    logins: Logins = without_login,
+    *,
+    seed: int = 1,
+) -> None:
     """Each fault comes with a group of the next size."""
     cluster.create_topic(TOPIC, PARTITIONS, 3, {"min.insync.replicas": "2"})
-    writer = Writer(
-        cluster.bootstrap,
-        TOPIC,
-        PARTITIONS,
-        {"enable.idempotence": True, "acks": "all", "message.timeout.ms": 120_000, "request.timeout.ms": 3000},
-        payload=b"x" * 20,
-        records_a_second=500,
-    )
+    writer = steady_writer(cluster.bootstrap, TOPIC, PARTITIONS, logins("writer"))
     writer.start()
-    scene = GroupScene(cluster, writer, TOPIC, "readers", random.Random(seed), kinds)
+    scene = GroupScene(cluster, writer, TOPIC, GROUP, random.Random(seed), kinds, logins=logins)
     try:
         scene.resize(sizes[0])
         scene.progress()
@@ -76,7 +93,8 @@ def campaign(cluster: RunningCluster, kinds: list[str], sizes: list[int], faults
 
 
 def check_log(cluster: RunningCluster, scene: GroupScene) -> None:
-    for partition, offsets in commits_in_log(cluster.bootstrap, scene.group, INTERNAL_PARTITIONS).items():
+    login = scene.logins("auditor")
+    for partition, offsets in commits_in_log(cluster.bootstrap, scene.group, INTERNAL_PARTITIONS, login).items():
         assert offsets == sorted(offsets), f"a commit of partition {partition} went back"
         assert offsets[-1] == scene.ledger.acknowledged[partition]
 
@@ -90,7 +108,20 @@ def check_log(cluster: RunningCluster, scene: GroupScene) -> None:
 )
 def test_a_group(tmp_path: Path, name: str, sizes: list[int], faults: list[str]) -> None:
     with start_cluster(tmp_path, brokers=3, properties=PROPERTIES) as cluster:
-        campaign(cluster, GROUPS[name], sizes, faults, seed=1)
+        campaign(cluster, GROUPS[name], sizes, faults)
+
+
+def test_a_group_with_tls_passwords_and_acls(tmp_path: Path) -> None:
+    with start_secured_cluster(tmp_path, ACLS, WITH_LOGINS) as (cluster, logins):
+        campaign(cluster, GROUPS["consumer-protocol"], [2], ["kill_coordinator_and_member"], logins)
+
+
+def plan(name: str) -> tuple[list[str], list[int], list[str]]:
+    """Kinds of members, sizes of the group, faults: each fault four times."""
+    rng = random.Random(name)
+    possible = sorted(FAULTS.keys() - BEYOND.get(name, set()))
+    faults = [fault for _ in range(4) for fault in rng.sample(possible, len(possible))]
+    return GROUPS[name], [rng.randint(1, 10) for _ in faults], faults
 
 
 @pytest.mark.soak
@@ -100,9 +131,13 @@ def test_many_faults(tmp_path: Path, name: str) -> None:
     for command in NEEDS.get(name, ()):
         if not shutil.which(command):
             pytest.skip(f"{name} needs {command}")
-    rng = random.Random(name)
-    possible = sorted(FAULTS.keys() - BEYOND.get(name, set()))
-    faults = [fault for _ in range(4) for fault in rng.sample(possible, len(possible))]
-    sizes = [rng.randint(1, 10) for _ in faults]
     with start_cluster(tmp_path, brokers=3, properties=PROPERTIES) as cluster:
-        campaign(cluster, GROUPS[name], sizes, faults, seed=1)
+        campaign(cluster, *plan(name))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", SECURED)
+def test_many_faults_with_tls_passwords_and_acls(tmp_path: Path, name: str) -> None:
+    with start_secured_cluster(tmp_path, ACLS, WITH_LOGINS) as (cluster, logins):
+        campaign(cluster, *plan(name), logins)

@@ -12,26 +12,33 @@ from pathlib import Path
 
 import pytest
 
+from chaos.secured import Logins, may, start_secured_cluster, without_login
 from chaos.share_faults import FAULTS, PROPERTIES, ShareScene
-from chaos.workload import Writer
+from chaos.workload import steady_writer
 from penstock.testing.clusters import RunningCluster, start_cluster
 
 PARTITIONS = 3
-TOPIC = "jobs"
+TOPIC, GROUP = "jobs", "workers"
+
+ACLS = [
+    may("writer", "WRITE", "TOPIC", TOPIC),
+    may("worker", "READ", "TOPIC", TOPIC),
+    may("worker", "READ", "GROUP", GROUP),
+]
 
 
-def campaign(cluster: RunningCluster, members: int, workers: int, faults: list[str], seed: int) -> None:
+def campaign(
+    cluster: RunningCluster,
+    members: int,
+    workers: int,
+    faults: list[str],
+    seed: int,
+    logins: Logins = without_login,
+) -> None:
     """`workers` in each member."""
     cluster.create_topic(TOPIC, PARTITIONS, 3, {"min.insync.replicas": "2"})
-    writer = Writer(
-        cluster.bootstrap,
-        TOPIC,
-        PARTITIONS,
-        {"enable.idempotence": True, "acks": "all", "message.timeout.ms": 120_000, "request.timeout.ms": 3000},
-        payload=b"x" * 20,
-        records_a_second=200,
-    )
-    scene = ShareScene(cluster, writer, TOPIC, "workers", random.Random(seed), workers)
+    writer = steady_writer(cluster.bootstrap, TOPIC, PARTITIONS, logins("writer"), records_a_second=200)
+    scene = ShareScene(cluster, writer, TOPIC, GROUP, random.Random(seed), workers, logins=logins)
     scene.begin()
     writer.start()
     try:
@@ -72,11 +79,28 @@ def test_a_share_group(tmp_path: Path) -> None:
         campaign(cluster, 3, 2, ["kill_leader_and_member", "stop_leader"], seed=1)
 
 
+def test_a_share_group_with_tls_passwords_and_acls(tmp_path: Path) -> None:
+    with start_secured_cluster(tmp_path, ACLS, PROPERTIES) as (cluster, logins):
+        campaign(cluster, 2, 2, ["kill_leader_and_member"], 1, logins)
+
+
+def many_faults(seed: int) -> list[str]:
+    """Each four times."""
+    rng = random.Random(seed)
+    return [fault for _ in range(4) for fault in rng.sample(sorted(FAULTS), len(FAULTS))]
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_many_faults(tmp_path: Path) -> None:
     """50 workers, 44 faults."""
-    rng = random.Random(7)
-    faults = [fault for _ in range(4) for fault in rng.sample(sorted(FAULTS), len(FAULTS))]
     with start_cluster(tmp_path, brokers=3, properties=PROPERTIES) as cluster:
-        campaign(cluster, 10, 5, faults, seed=7)
+        campaign(cluster, 10, 5, many_faults(7), seed=7)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_many_faults_with_tls_passwords_and_acls(tmp_path: Path) -> None:
+    """10 workers: all of them log in anew every five seconds, at each broker."""
+    with start_secured_cluster(tmp_path, ACLS, PROPERTIES) as (cluster, logins):
+        campaign(cluster, 5, 2, many_faults(8), 8, logins)

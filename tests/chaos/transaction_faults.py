@@ -6,16 +6,17 @@ import itertools
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from chaos.group_faults import ASKING, PROGRESS_S, SESSION_MS, committed
+from chaos.group_faults import PROGRESS_S, SESSION_MS, asking, committed
 from chaos.member_scene import INTERNAL_PARTITIONS
 from chaos.outages import killed, paused, stopped
 from chaos.programs import KILLED, Event, Program
+from chaos.secured import Logins, without_login
 from chaos.workload import Writer
 from clients.librdkafka import close
 from narrowing import present
@@ -43,14 +44,16 @@ class TransactionScene:
     group: str
     protocol: str
     rng: random.Random
+    logins: Logins = without_login
     workers: dict[int, Program] = field(default_factory=dict)
     zombies: list[Program] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self._asking = Consumer({"bootstrap.servers": self.cluster.bootstrap, "group.id": self.group, **ASKING})
-        self.output = Output(self.cluster.bootstrap, self.target, self.writer.partitions)
+        login = self.logins("auditor")
+        self._asking = asking(self.cluster.bootstrap, self.group, login)
+        self.output = Output(self.cluster.bootstrap, self.target, self.writer.partitions, login)
 
     def transactional_id(self, number: int) -> str:
         return f"{self.group}-{number}"
@@ -65,6 +68,7 @@ class TransactionScene:
             "transaction_timeout_ms": TRANSACTION_TIMEOUT_MS,
             "request_ms": 5000,
             "consumer": PROTOCOLS[self.protocol],
+            "login": self.logins("worker"),
         }
         self.workers[number] = Program("chaos.transactional_worker", settings, self._heard)
 
@@ -151,7 +155,7 @@ class Output:
     Each time with a new client, and while no broker goes away: see `Program.leave`.
     """
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+    def __init__(self, bootstrap: str, topic: str, partitions: int, login: Mapping[str, str]) -> None:
         self._settings = {
             "bootstrap.servers": bootstrap,
             "group.id": "output",
@@ -159,6 +163,7 @@ class Output:
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
             "log_level": 0,
+            **login,
         }
         self._topic = topic
         self._positions = dict.fromkeys(range(partitions), 0)
@@ -201,9 +206,9 @@ class Output:
         self._positions[present(message.partition())] = present(message.offset()) + 1
 
 
-def is_all_decided(bootstrap: str, topics: dict[str, int]) -> bool:
+def is_all_decided(bootstrap: str, topics: dict[str, int], login: Mapping[str, str] | None = None) -> bool:
     """Whether readers of what is committed get to the end of every partition."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, **(login or {})})
     asked = {
         TopicPartition(topic, partition): OffsetSpec.latest()
         for topic, count in topics.items()

@@ -26,6 +26,7 @@ class Worker:
             "topic.metadata.refresh.interval.ms": 1000,
             "socket.timeout.ms": given["request_ms"],
             "log_level": 0,
+            **given["login"],
         }
         self._target = given["target"]
         self._reports = reports

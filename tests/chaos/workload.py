@@ -118,6 +118,26 @@ class Writer:
         return report
 
 
+def steady_writer(
+    bootstrap: str, topic: str, partitions: int, login: Mapping[str, str], records_a_second: int = 500
+) -> Writer:
+    """One that loses nothing: of small records, and a request to a leader that is silent is given up soon."""
+    return Writer(
+        bootstrap,
+        topic,
+        partitions,
+        {
+            "enable.idempotence": True,
+            "acks": "all",
+            "message.timeout.ms": 120_000,
+            "request.timeout.ms": 3000,
+            **login,
+        },
+        payload=b"x" * 20,
+        records_a_second=records_a_second,
+    )
+
+
 @dataclass
 class Reader:
     """Reads along until told to stop, and remembers what it saw where."""

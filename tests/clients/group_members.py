@@ -7,13 +7,15 @@ as a program's main loop would. What it is given is noted with the generation (o
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import aiokafka
@@ -23,6 +25,7 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
 from clients.drivers import DEADLINE_S
 from clients.librdkafka import close
+from clients.logins import of_python_clients
 from narrowing import present
 
 T = TypeVar("T")
@@ -37,6 +40,8 @@ class Timing(NamedTuple):
 
 
 TIMING = Timing()
+NO_LOGIN: Mapping[str, str] = MappingProxyType({})
+"""Settings to log in with have librdkafka's names."""
 
 
 class Read(NamedTuple):
@@ -77,7 +82,9 @@ class Confluent:
     protocol = "classic"
     strategy = "range,roundrobin"
 
-    def __init__(self, bootstrap: str, group: str, topic: str, timing: Timing = TIMING) -> None:
+    def __init__(
+        self, bootstrap: str, group: str, topic: str, timing: Timing = TIMING, login: Mapping[str, str] = NO_LOGIN
+    ) -> None:
         conf: dict[str, Any] = {
             "bootstrap.servers": bootstrap,
             "group.id": group,
@@ -87,6 +94,7 @@ class Confluent:
             "socket.timeout.ms": timing.request_ms,
             "topic.metadata.refresh.interval.ms": timing.metadata_ms,
             "log_level": 0,
+            **login,
         }
         if self.protocol == "classic":
             conf |= {
@@ -146,7 +154,9 @@ class ConfluentCooperative(Confluent):
 class KafkaPython(kafka.ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python has no types
     """On a thread of its own: it gives up joining when a poll ends, and begins again, so polls have to be long."""
 
-    def __init__(self, bootstrap: str, group: str, topic: str, timing: Timing = TIMING) -> None:
+    def __init__(
+        self, bootstrap: str, group: str, topic: str, timing: Timing = TIMING, login: Mapping[str, str] = NO_LOGIN
+    ) -> None:
         self.given: list[Given] = []
         self._topic = topic
         self._read_up_to: dict[int, int] = {}
@@ -162,6 +172,7 @@ class KafkaPython(kafka.ConsumerRebalanceListener):  # type: ignore[misc]  # kaf
             request_timeout_ms=timing.request_ms,
             metadata_max_age_ms=timing.metadata_ms,
             reconnect_backoff_max_ms=500,  # and not 30 s, as it has by default
+            **of_python_clients(login),
         )
         self._learn_partitions()
         self._consumer.subscribe([topic], listener=self)
@@ -236,7 +247,9 @@ class AioKafka(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]  # aio
     kept out, as on Apache Kafka.
     """
 
-    def __init__(self, bootstrap: str, group: str, topic: str, timing: Timing = TIMING) -> None:
+    def __init__(
+        self, bootstrap: str, group: str, topic: str, timing: Timing = TIMING, login: Mapping[str, str] = NO_LOGIN
+    ) -> None:
         self.given: list[Given] = []
         self._topic = topic
         self._read_up_to: dict[int, int] = {}
@@ -244,9 +257,9 @@ class AioKafka(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]  # aio
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self._consumer = self._call(self._start(bootstrap, group, timing))
+        self._consumer = self._call(self._start(bootstrap, group, timing, login))
 
-    async def _start(self, bootstrap: str, group: str, timing: Timing) -> Any:
+    async def _start(self, bootstrap: str, group: str, timing: Timing, login: Mapping[str, str]) -> Any:
         consumer = aiokafka.AIOKafkaConsumer(
             bootstrap_servers=bootstrap,
             group_id=group,
@@ -257,6 +270,7 @@ class AioKafka(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]  # aio
             request_timeout_ms=timing.request_ms,
             metadata_max_age_ms=timing.metadata_ms,
             partition_assignment_strategy=(RangePartitionAssignor,),
+            **of_python_clients(login),
         )
         consumer.subscribe([self._topic], listener=self)
         # Returns when the group has let it in, for which others may have to be polled: so nobody waits for it here.
@@ -330,8 +344,14 @@ class AioKafka(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]  # aio
         self._loop.close()
 
     async def _stop(self) -> None:
+        """aiokafka 0.14 cancels a fetch that has failed and waits to be repeated, and lets out that it was cancelled.
+
+        It has left the group by then, but has not closed its connections.
+        """
         await asyncio.wait([self._starting])
-        await self._consumer.stop()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._consumer.stop()
+        await self._consumer._client.close()
 
 
 NewMember = Callable[..., Member]

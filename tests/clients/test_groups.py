@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from clients.group_members import KINDS, NewMember
+from clients.group_members import KINDS, AioKafka, NewMember
 from clients.live_group import PARTITIONS, PROPERTIES, Group
 from penstock.testing.nodes import RunningNode, start_node
+from waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -89,3 +90,14 @@ def test_surplus_members_idle_and_step_in(node: RunningNode, name: str) -> None:
     group.send(60)
     group.read_all()
     group.end()
+
+
+def test_aiokafka_leaves_while_a_fetch_waits_to_be_repeated(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with start_node(tmp_path, properties=PROPERTIES) as node:
+        group = Group(node.bootstrap, AioKafka)
+        group.send(6)
+        group.join()
+        group.read_all()
+        node.kill()
+        wait_until(lambda: "Failed fetch messages" in caplog.text, "a fetch that has failed")
+        group.leave()
