@@ -17,6 +17,7 @@ from hypothesis import settings
 import bytecode
 from penstock.io import threads
 from property_examples import TRACED, examples
+from traced import runs_traced_only
 
 if TYPE_CHECKING:
     from penstock.testing.nodes import RunningNode
@@ -83,6 +84,14 @@ def pytest_collection_finish() -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rewrite", action="store_true", help="scenarios in text files: accept what happens now")
+    parser.addoption("--untraced", action="store_true", help="without the tests that .ci/coverage runs")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--untraced"):
+        left_out = [item for item in items if runs_traced_only(item)]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not runs_traced_only(item)]
 
 
 _SECONDS_BY_FOLDER: defaultdict[str, float] = defaultdict(float)
