@@ -49,8 +49,9 @@ os.environ.setdefault("PENSTOCK_CLASS_ARCHIVE", "false")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
-# Folders whose tests share something that is slow to start: Spark, a cluster. One process runs each of them.
-TOGETHER = ("tests/spark/", "tests/metrics/", "tests/doctor/", "tests/registry/", "tests/console/")
+# Folders whose tests share something that is slow to start: Spark, a cluster. One process runs each of them. The one
+# that takes longest comes first.
+TOGETHER = ("tests/spark/", "tests/console/", "tests/registry/", "tests/metrics/", "tests/doctor/")
 
 
 @functools.cache
@@ -68,8 +69,10 @@ def pytest_xdist_setupnodes(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """As `--dist loadgroup`, whose groups pytest 9.2 does not let it name. Groups come first, the largest before."""
+    """As `--dist loadgroup`, whose groups pytest 9.2 does not let it name."""
     from xdist.scheduler import LoadScopeScheduling
+
+    config.option.loadscopereorder = False  # groups of many tests need not take long; `_place` says which come first
 
     class Together(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
         def _split_scope(self, nodeid: str) -> str:
@@ -112,7 +115,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--untraced", action="store_true", help="without the tests that .ci/coverage runs")
 
 
+def _place(path: Path, root: Path) -> int:
+    """What takes long comes first, so that all processes end at about the same time."""
+    name = path.relative_to(root).as_posix()
+    folder = next((number for number, folder in enumerate(TOGETHER) if name.startswith(folder)), None)
+    return folder if folder is not None else len(TOGETHER) + (not shares_fixtures(path))
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):  # that is, a process of xdist's
+        items.sort(key=lambda item: _place(item.path, config.rootpath))
     if config.getoption("--untraced"):
         left_out = [item for item in items if runs_traced_only(item)]
         config.hook.pytest_deselected(items=left_out)
