@@ -18,9 +18,15 @@ TRACED = (
     *(f"tests/simulation/test_{story}_sabotage.py" for story in ("share", "registry", "streams")),
 )
 
+# What another test runs, too: the same messages, against the codec of another library.
+UNTRACED = ("tests/properties/test_protocol_kio.py",)
+# Properties with so few examples that the traced run tries all of them.
+ALL_EXAMPLES = ("tests/properties/test_protocol_round_trip.py",)
+
 
 def runs_traced_only(item: pytest.Item) -> bool:
     """Whether the traced run is all that a test needs. Hypothesis marks what it tries with examples."""
     path = item.nodeid.split("::")[0]
-    is_traced = any(path == traced or path.startswith(f"{traced}/") for traced in TRACED)
-    return is_traced and item.get_closest_marker("hypothesis") is None
+    if path in UNTRACED or not any(path == traced or path.startswith(f"{traced}/") for traced in TRACED):
+        return False
+    return path in ALL_EXAMPLES or item.get_closest_marker("hypothesis") is None
