@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import io
 import itertools
@@ -9,6 +10,7 @@ import logging
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -17,6 +19,7 @@ from hypothesis import settings
 import bytecode
 from penstock.io import threads
 from property_examples import TRACED, examples
+from traced import runs_traced_only
 
 if TYPE_CHECKING:
     from penstock.testing.nodes import RunningNode
@@ -46,8 +49,15 @@ os.environ.setdefault("PENSTOCK_CLASS_ARCHIVE", "false")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
-# Folders whose tests share something that is slow to start: Spark, a cluster. One process runs each of them.
-TOGETHER = ("tests/spark/", "tests/metrics/", "tests/doctor/", "tests/registry/", "tests/console/")
+# Folders whose tests share something that is slow to start: Spark, a cluster. One process runs each of them. The one
+# that takes longest comes first.
+TOGETHER = ("tests/spark/", "tests/console/", "tests/registry/", "tests/metrics/", "tests/doctor/")
+
+
+@functools.cache
+def shares_fixtures(path: Path) -> bool:
+    """Whether the tests of a module share what it starts for them, and what each process that runs one would start."""
+    return 'scope="module"' in path.read_text()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -62,9 +72,23 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """As `--dist loadgroup`, whose groups pytest 9.2 does not let it name."""
     from xdist.scheduler import LoadScopeScheduling
 
+    config.option.loadscopereorder = False  # groups of many tests need not take long; `_place` says which come first
+
     class Together(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
         def _split_scope(self, nodeid: str) -> str:
-            return next((folder for folder in TOGETHER if nodeid.startswith(folder)), nodeid)
+            if folder := next((folder for folder in TOGETHER if nodeid.startswith(folder)), None):
+                return folder
+            path = nodeid.split("::")[0]
+            return path if shares_fixtures(config.rootpath / path) else nodeid
+
+        def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
+            """Forgets what is done. The original looks at all of it again whenever one of thousands of tests ends."""
+            nodeid = self.registered_collections[node][item_index]
+            scopes, scope = self.assigned_work[node], self._split_scope(nodeid)
+            del scopes[scope][nodeid]
+            if not scopes[scope]:
+                del scopes[scope]
+            self._reschedule(node)
 
         def _assign_work_unit(self, node: Any) -> None:
             """Until the node has enough: it runs its last test only when it knows that no other one follows. Of few
@@ -76,13 +100,36 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return Together(config, log)
 
 
+def pytest_collection() -> None:
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Modules and test cases stay: the collector need not search those 600,000 objects again and again."""
     gc.freeze()
+    gc.enable()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rewrite", action="store_true", help="scenarios in text files: accept what happens now")
+    parser.addoption("--untraced", action="store_true", help="without the tests that .ci/coverage runs")
+
+
+def _place(path: Path, root: Path) -> int:
+    """What takes long comes first, so that all processes end at about the same time."""
+    name = path.relative_to(root).as_posix()
+    folder = next((number for number, folder in enumerate(TOGETHER) if name.startswith(folder)), None)
+    return folder if folder is not None else len(TOGETHER) + (not shares_fixtures(path))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):  # that is, a process of xdist's
+        items.sort(key=lambda item: _place(item.path, config.rootpath))
+    if config.getoption("--untraced"):
+        left_out = [item for item in items if runs_traced_only(item)]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not runs_traced_only(item)]
 
 
 _SECONDS_BY_FOLDER: defaultdict[str, float] = defaultdict(float)

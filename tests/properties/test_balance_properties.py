@@ -20,6 +20,7 @@ from penstock.controller.balance import (
     plan_balance,
 )
 from penstock.controller.placement import Placement, UsableBroker
+from property_examples import examples
 
 
 @st.composite
@@ -60,7 +61,7 @@ def check_moves(brokers: Sequence[BrokerState], partitions: Sequence[PartitionSt
 
 
 @given(clusters())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_a_balance_keeps_replicas_and_spread_and_is_done_at_once(
     cluster: tuple[list[BrokerState], list[PartitionState]],
 ) -> None:
@@ -76,7 +77,7 @@ def test_a_balance_keeps_replicas_and_spread_and_is_done_at_once(
 
 
 @given(clusters(), st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_a_drained_broker_keeps_nothing(
     cluster: tuple[list[BrokerState], list[PartitionState]], data: st.DataObject
 ) -> None:
@@ -98,7 +99,7 @@ def test_a_drained_broker_keeps_nothing(
 
 
 @given(clusters())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_leaders_are_spread_without_a_copy(cluster: tuple[list[BrokerState], list[PartitionState]]) -> None:
     brokers, partitions = cluster
     moves = plan_balance(brokers, partitions, leaders_only=True)
@@ -118,7 +119,7 @@ def test_leaders_are_spread_without_a_copy(cluster: tuple[list[BrokerState], lis
 @given(
     st.integers(2, 6), st.integers(1, 3), st.lists(st.sampled_from([10, 20, 40]), min_size=40, max_size=80), st.data()
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_new_brokers_are_filled_with_little_more_than_their_share(
     count: int, factor: int, sizes: list[int], data: st.DataObject
 ) -> None:

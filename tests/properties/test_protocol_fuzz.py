@@ -96,7 +96,7 @@ def test_absurd_counts_cost_no_memory(cls: type[Message]) -> None:
     assert peak < 100_000 + 100 * len(encoded)
 
 
-@settings(max_examples=20, deadline=None, database=None)
+@settings(max_examples=examples(20), deadline=None, database=None)
 @given(seed=st.integers(0, 2**32))
 def test_random_bytes_are_a_message_or_malformed(seed: int) -> None:
     chance = random.Random(seed)

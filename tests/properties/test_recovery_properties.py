@@ -17,6 +17,7 @@ from penstock.records.control import build_transaction_marker
 from penstock.replication.epochs import LeaderEpochs
 from penstock.replication.producers import ProducerStates
 from penstock.simulator.twins.disk import SimulatedDisk
+from property_examples import examples
 
 PATH = "/data/events-0/00000000000000000000.log"
 EVENTS = ["plain", "plain", "plain", "idempotent", "idempotent", "transactional", "marker", "epoch", "gap", "large"]
@@ -100,7 +101,7 @@ def scanned(data: bytes, *, with_state: bool) -> tuple[Scanned, Any]:
 
 
 @given(logs(), st.booleans(), st.sampled_from([400, 1 << 20]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_both_scans_find_the_same(data: bytes, with_state: bool, chunk: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recovery, "_CHUNK", max(chunk, 61))

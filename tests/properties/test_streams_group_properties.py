@@ -18,6 +18,7 @@ from penstock.groups.streams_tasks import Task
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from penstock.protocol.messages.streams_structs import TaskIds
+from property_examples import examples
 
 TOPOLOGY = "0:a+c/1:b"
 PROCESSES = "PPQQR"
@@ -143,7 +144,7 @@ STEPS = st.lists(
 
 
 @given(STEPS, st.integers(0, 2))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_no_task_is_active_twice(steps: list[Any], standbys: int) -> None:
     story = Story(standbys)
     for kind, *details in steps:

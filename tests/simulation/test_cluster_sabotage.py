@@ -369,7 +369,7 @@ VARIANTS = [
     Variant(skip_a_record, "MetadataImagesEqual"),
     Variant(leaders_share_an_epoch, "OneLeaderPerEpoch"),
     Variant(acknowledge_before_commit, "Durability", only("isolate")),
-    Variant(committed_isr_only, "CommittedIsInSync", SlowController, first=2),
+    Variant(committed_isr_only, "CommittedIsInSync", SlowController, first=3),
     Variant(shrink_before_commit, "CommittedIsInSync", only("separate")),
     Variant(join_without_broker_epoch, "CommittedIsInSync", LateProposal),
     Variant(high_watermark_goes_back, "MonotonicHighWatermark"),

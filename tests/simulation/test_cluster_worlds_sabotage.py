@@ -221,7 +221,7 @@ VARIANTS = [
     Variant(
         acknowledge_before_it_is_stored, "DeletedStays", Circumstances(deletes=True), ("kill", "lose_power"), first=145
     ),
-    Variant(forget_the_beginning, "LogStartStays", Circumstances(deletes=True), ("kill", "stop")),
+    Variant(forget_the_beginning, "LogStartStays", Circumstances(deletes=True), ("kill", "stop"), first=9),
     Variant(delete_what_is_not_committed, "OnlyCommittedGoes", Circumstances(deletes=True), ("slow_network",), 2),
     Variant(retain_less, "RetentionKeeps", Circumstances(retains=True), ("jump",), 2),
     Variant(stamp_repeated_batches_anew, "AppendTime", Circumstances(stamps=True), ("kill", "cut_one_way")),

@@ -27,7 +27,11 @@ from simulation.sabotage import assert_caught
 Patch = pytest.MonkeyPatch
 SEEDS = 60
 # What is rare is looked for where it is met.
-FIRST = {"wait_for_those_who_lose_their_place": 180}
+FIRST = {
+    "wait_for_those_who_lose_their_place": 189,
+    "drop_those_who_know": 45,
+    "unassigned_replicas_are_always_found": 25,
+}
 
 
 def elect_the_dead(patch: Patch) -> None:

@@ -592,7 +592,7 @@ VARIANTS = [
         write_aborts_down_behind_their_markers, "StateMatchesLog", partial(AbortsRefusedByFollowers, rounds=1), first=1
     ),
     Variant(verify_everything, "FencedProducer", only("jump"), first=5),
-    Variant(verify_no_rewritten_batch, "NoAbortedRecord", only("slow_disk", rounds=4), first=28),
+    Variant(verify_no_rewritten_batch, "NoAbortedRecord", only("slow_disk", rounds=4), first=33),
     Variant(look_at_no_epochs, "FencedProducer", only("jump"), first=1),
     Variant(keep_the_epoch, "FencedProducer", only("jump"), first=1),
     Variant(never_time_out, "NoHangingTransaction", only("jump"), first=1),

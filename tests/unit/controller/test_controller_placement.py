@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from penstock.controller.placement import TOLERANCE, Placement, UsableBroker, alternate
 from penstock.model.errors import ErrorCode, KafkaError
+from property_examples import examples
 
 
 def brokers(count: int, racks: int = 1) -> list[UsableBroker]:
@@ -125,7 +126,7 @@ def spread_of(counts: Counter[int], broker_ids: list[int]) -> int:
 
 
 @given(st.integers(1, 100), st.integers(1, 12), st.integers(1, 3), st.integers(0, 500), st.lists(st.integers(1, 400)))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_replicas_are_even_over_brokers_and_racks(
     count: int, racks: int, factor: int, first: int, topics: list[int]
 ) -> None:
