@@ -100,6 +100,7 @@ class World:
         self.loop = loop
         self.clock = Clock(loop)
         self.disk = SimulatedDisk()
+        self.rewritten = 0
         wakeups = Wakeups()
         context = ReplicaContext(
             broker_id=1,
@@ -111,7 +112,7 @@ class World:
             registered=lambda broker_id: broker_id,
             propose=lambda replica, proposal: None,
             repair=lambda replica: None,
-            rewritten=lambda: None,
+            rewritten=self._note_rewritten,
         )
         log = open_log(self.disk, settings or topic(segment_bytes=1_000_000, min_insync_replicas=1 if alone else 2))
         self.replica = Replica(log, TopicPartition("events", 0), bytes(16), context)
@@ -136,6 +137,9 @@ class World:
             no_change=record("", 0),
             end_transaction=Ledger.replay_end_transaction,
         )
+
+    def _note_rewritten(self) -> None:
+        self.rewritten += 1
 
     def _new_shard(self, index: int, leader_epoch: int) -> Ledger:
         self.shards.append(Ledger())

@@ -26,3 +26,16 @@ def test_records_below_the_leaders_log_start_do_not_stay_alone(leader_start: int
         assert (replica.log.log_start_offset, replica.log.log_end_offset) == left
 
     simulate(story)
+
+
+@pytest.mark.parametrize(("end", "told"), [(6, 1), (7, 0), (9, 0)], ids=["below", "at", "above"])
+def test_connections_hear_of_a_cut_below_the_high_watermark(end: int, told: int) -> None:
+    async def story(loop: SimulatedLoop) -> None:
+        world = World(loop)
+        replica = world.replica
+        append(replica.log, 10, epoch=1)
+        replica.learned(7, 0)
+        replica.truncate_to_epoch(1, end, 0)
+        assert world.rewritten == told
+
+    simulate(story)
