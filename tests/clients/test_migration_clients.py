@@ -1,0 +1,91 @@
+"""No client notices: clients of every kind use a cluster that moves from Apache Kafka to Penstock and back.
+
+No node dies here, so that nothing but the move itself can be noticed. `test_migration_campaign.py` kills.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from clients.streams_application import CLASSIC, STREAMS, Application, random_input
+from migration_cluster import Migration
+from migration_witnesses import Witness
+
+RELEASE = "4.3.1"
+# The writer, and the members that read what it writes, each in a group of its own.
+CLIENTS = {
+    "python": {
+        "librdkafka": ["confluent", "confluent-cooperative", "confluent-consumer-protocol"],
+        "kafka-python": ["kafka-python"],
+        "aiokafka": ["aiokafka"],
+    },
+    "java-and-javascript": {"java": ["java", "java-consumer-protocol"], "kafkajs": ["kafkajs"]},
+}
+
+pytestmark = [
+    pytest.mark.soak,
+    pytest.mark.timeout(1800),
+    pytest.mark.xdist_group("apache-kafka"),
+]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[Migration]:
+    world = Migration(tmp_path, RELEASE, secure=False)
+    try:
+        world.start_kafka()
+        yield world
+    finally:
+        world.stop()
+
+
+def steps(world: Migration) -> Iterator[str]:
+    for part in (world.there(kill=False), world.leave_kafka(kill=False), world.return_kafka(), world.back(kill=False)):
+        yield from part
+
+
+@pytest.mark.parametrize("kinds", list(CLIENTS))
+def test_producers_and_groups(world: Migration, kinds: str) -> None:
+    with world.admin() as admin:
+        for topic in CLIENTS[kinds]:
+            admin.topics.create(topic, partitions=1, replication_factor=3)
+    witnesses = [Witness(world.bootstrap, writer, members) for writer, members in CLIENTS[kinds].items()]
+    for witness in witnesses:
+        witness.start()
+    try:
+        for name in itertools.chain(["Kafka alone"], steps(world)):
+            longest = {witness.topic: f"{witness.wait_for_more():.1f}" for witness in witnesses}
+            print(name, longest, flush=True)
+    finally:
+        for witness in witnesses:
+            witness.stop()
+    for witness in witnesses:
+        witness.check(world.bootstrap)
+        print(f"{witness.topic}: {witness.acknowledged} records, {witness.refused} commits refused")
+
+
+def test_streams_exactly_once(world: Migration, tmp_path: Path) -> None:
+    """Both group protocols, one application each; the output is what a plain computation over the input says."""
+    settings = {"processing.guarantee": "exactly_once_v2", "num.stream.threads": "1", "commit.interval.ms": "500"}
+    classic = {**CLASSIC, "session.timeout.ms": "30000", "heartbeat.interval.ms": "1000", **settings}
+    with (
+        closing(Application(world.bootstrap, "classic", tmp_path / "classic", classic)) as one,
+        closing(Application(world.bootstrap, "streams", tmp_path / "streams", {**STREAMS, **settings})) as other,
+    ):
+        for application in (one, other):
+            application.start()
+        for number, name in enumerate(itertools.chain(["Kafka alone"], steps(world))):
+            for application in (one, other):
+                application.send(random_input(number, 60))
+            for application in (one, other):
+                application.wait_for_output()
+            print(name, flush=True)
+        for application in (one, other):
+            (instance,) = application.instances
+            instance.wait_running()
+            assert "ERROR" not in instance.states, instance.states
