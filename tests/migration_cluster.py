@@ -59,7 +59,16 @@ def penstock_node(directory: Path, node_id: int, port: int, options: Mapping[str
 class Migration:
     """Nodes 1 to 3 are Kafka's, 11 to 13 Penstock's."""
 
-    def __init__(self, directory: Path, release: str, *, secure: bool) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        release: str,
+        *,
+        secure: bool,
+        kafka: Sequence[int] = KAFKA,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        """`kafka`: the nodes of Kafka; `properties` are given to them, and `join` takes them over."""
         self.directory = directory
         self.secure = secure
         ports = free_ports(18)
@@ -74,10 +83,10 @@ class Migration:
                 version=release,
                 port=self.ports[node_id][0],
                 controller_port=self.ports[node_id][1],
-                properties={**SAFE, **self._quorum(), **self._settings(node_id)},
+                properties={**SAFE, **self._quorum(), **self._settings(node_id), **(properties or {})},
                 client_options=self.client_options,
             )
-            for node_id in (1, 2, 3)
+            for node_id in kafka
         }
         self.penstock: dict[int, LocalNode] = {}
         self.release = release
@@ -111,7 +120,8 @@ class Migration:
         for node in self.kafka.values():
             node.wait_ready()
 
-    def join(self, node_id: int) -> None:
+    def join(self, node_id: int, *, votes: bool = True) -> None:
+        """A new node of Penstock; in both roles, or as a broker only."""
         directory = self.directory / f"penstock-{node_id}"
         directory.mkdir()
         client_port, controller_port, node_port = self.ports[node_id]
@@ -120,7 +130,8 @@ class Migration:
             listeners = ["--listener", f"CLIENTS:{client_port}", "--listener", f"NODES:{node_port}"]
         path = directory / "server.properties"
         self.migrate(
-            *("join", "--node-id", str(node_id), "--host", "127.0.0.1", "--controller-port", str(controller_port)),
+            *("join", "--node-id", str(node_id), "--host", "127.0.0.1"),
+            *(("--controller-port", str(controller_port)) if votes else ()),
             *("--directory", str(directory / "data"), "--output", str(path), *listeners),
         )
         if self.secure:  # what an operator fills in

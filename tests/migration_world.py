@@ -215,8 +215,12 @@ class Load:
             assert self.committed[partition] == sorted(self.committed[partition]), "committed offsets went back"
 
 
-# A member that the group has given up meanwhile joins again, and reads from what was committed.
+# A member that the group has given up meanwhile joins again, and reads from what was committed; a coordinator that has
+# just taken over is asked again with the next commit.
 _OF_A_GROUP_THAT_MOVES = (
+    confluent_kafka.KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    confluent_kafka.KafkaError.COORDINATOR_NOT_AVAILABLE,
+    confluent_kafka.KafkaError.NOT_COORDINATOR,
     confluent_kafka.KafkaError.ILLEGAL_GENERATION,
     confluent_kafka.KafkaError.REBALANCE_IN_PROGRESS,
     confluent_kafka.KafkaError.UNKNOWN_MEMBER_ID,

@@ -16,7 +16,8 @@ import pytest
 
 from migration_cluster import Migration, client_settings
 from migration_world import Load, Transactions
-from penstock.client.wire.admin import Acl
+from penstock.client.wire.admin import Acl, Admin
+from waiting import wait_until
 
 RELEASES = ["4.1.2", "4.2.1", "4.3.1"]
 TABLES = Path(__file__).parents[2] / "build" / "migration"
@@ -56,6 +57,13 @@ def grant(world: Migration, topics: Iterable[str]) -> None:
             Acl(principal="User:app", operation=operation, resource_type=kind, resource=name)
             for kind, name, operation in grants
         )
+    for node in world.kafka.values():  # each learns of it for itself
+
+        def knows_all(address: str = node.bootstrap) -> bool:
+            with Admin(address, timeout=30.0, options=world.client_options) as admin:
+                return len(admin.acls.describe()) == len(grants)
+
+        wait_until(knows_all, f"all ACLs on {node.node_id}")
 
 
 @pytest.mark.soak

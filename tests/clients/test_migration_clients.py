@@ -6,15 +6,23 @@ No node dies here, so that nothing but the move itself can be noticed. `test_mig
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import confluent_kafka
 import pytest
 
+import migration_spark
+from clients.librdkafka import close
 from clients.streams_application import CLASSIC, STREAMS, Application, random_input
 from migration_cluster import Migration
 from migration_witnesses import Witness
+from narrowing import present
+from spark.connector_jars import connector_jars
+from waiting import wait_until
 
 RELEASE = "4.3.1"
 # The writer, and the members that read what it writes, each in a group of its own.
@@ -89,3 +97,65 @@ def test_streams_exactly_once(world: Migration, tmp_path: Path) -> None:
             (instance,) = application.instances
             instance.wait_running()
             assert "ERROR" not in instance.states, instance.states
+
+
+def test_spark_with_both_connectors(world: Migration, tmp_path: Path) -> None:
+    """Both queries pass on every number; ours passes it on once, Spark's own promises no more than at least once."""
+    jars = connector_jars()
+    with world.admin() as admin:
+        for topic in (migration_spark.SOURCE, *migration_spark.TARGETS.values()):
+            admin.topics.create(topic, partitions=2, replication_factor=3)
+    producer = confluent_kafka.Producer({"bootstrap.servers": world.bootstrap, "enable.idempotence": True})
+    command = [sys.executable, migration_spark.__file__, world.bootstrap, str(tmp_path / "checkpoints"), ",".join(jars)]
+    with open(tmp_path / "spark.log", "wb") as log:
+        spark = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
+    numbers = 0
+    try:
+        for name in itertools.chain(["Kafka alone"], steps(world)):
+            for _ in range(20):
+                producer.produce(migration_spark.SOURCE, str(numbers))
+                numbers += 1
+            assert producer.flush(60) == 0
+            for connector, target in migration_spark.TARGETS.items():
+
+                def is_there(target: str = target, wanted: frozenset[int] = frozenset(range(numbers))) -> bool:
+                    assert spark.poll() is None, (tmp_path / "spark.log").read_text()[-3000:]
+                    return set(values_of(world.bootstrap, target)) == wanted
+
+                wait_until(is_there, f"{numbers} numbers by {connector} after {name}", seconds=300)
+            print(name, flush=True)
+        assert spark.stdin is not None
+        spark.stdin.close()
+        assert spark.wait(120) == 0, (tmp_path / "spark.log").read_text()[-3000:]
+    finally:
+        spark.kill()
+        spark.wait()
+    written = {name: values_of(world.bootstrap, target) for name, target in migration_spark.TARGETS.items()}
+    assert sorted(written["penstock"]) == list(range(numbers))
+    print({name: f"{len(values)} of {numbers}" for name, values in written.items()})
+
+
+def values_of(bootstrap: str, topic: str) -> list[int]:
+    """What readers of committed records see."""
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "values",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "log_level": 0,
+        }
+    )
+    consumer.assign([confluent_kafka.TopicPartition(topic, partition, 0) for partition in range(2)])
+    found: list[int] = []
+    ends = 0
+    while ends < 2:
+        message = consumer.poll(30.0)
+        assert message is not None, f"{topic} has no end"
+        error = message.error()
+        if error is None:
+            found.append(int(present(message.value())))
+        elif error.code() == confluent_kafka.KafkaError._PARTITION_EOF:
+            ends += 1
+    close(consumer)
+    return found
