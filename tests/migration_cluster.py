@@ -226,9 +226,9 @@ class Migration:
             for node_id in (1, 11):
                 self.kill(node_id)
             yield "joined, one of each killed"
-        yield self._step("move", "--throttle", str(THROTTLE), killed=(2, 12) if kill else ())
+        yield self._step("move", "--throttle", str(THROTTLE), killed=(12, 2) if kill else ())
         self.wait_in_sync({"orders": PENSTOCK, "__consumer_offsets": PENSTOCK, "__transaction_state": PENSTOCK})
-        yield self._step("controllers", "--to", "11,12,13", killed=(3, 13) if kill else ())
+        yield self._step("controllers", "--to", "11,12,13", killed=(13, 3) if kill else ())
 
     def leave_kafka(self, *, kill: bool = True) -> Iterator[str]:
         for node in self.kafka.values():
@@ -248,7 +248,7 @@ class Migration:
         yield "Kafka started"
 
     def back(self, *, kill: bool = True) -> Iterator[str]:
-        yield self._step("back", "--to", "1,2,3", "--throttle", str(THROTTLE), killed=(13, 3) if kill else ())
+        yield self._step("back", "--to", "1,2,3", "--throttle", str(THROTTLE), killed=(3, 13) if kill else ())
         self.wait_in_sync({"orders": KAFKA, "__consumer_offsets": KAFKA, "__transaction_state": KAFKA})
         yield self._step("controllers", "--to", "1,2,3", killed=(11, 2) if kill else ()) + " back"
         for own in self.penstock.values():
