@@ -67,8 +67,10 @@ class Migration:
         secure: bool,
         kafka: Sequence[int] = KAFKA,
         properties: Mapping[str, str] | None = None,
+        level: str | None = None,
     ) -> None:
-        """`kafka`: the nodes of Kafka; `properties` are given to them, and `join` takes them over."""
+        """`kafka`: the nodes of Kafka; `properties` are given to them, and `join` takes them over. `level`: the release
+        whose features the cluster has, if it is not that of the software."""
         self.directory = directory
         self.secure = secure
         ports = free_ports(18)
@@ -90,6 +92,7 @@ class Migration:
         }
         self.penstock: dict[int, LocalNode] = {}
         self.release = release
+        self._level = level
 
     def _quorum(self) -> dict[str, str]:
         addresses = ",".join(f"127.0.0.1:{ports[1]}" for ports in self.ports.values())
@@ -115,7 +118,9 @@ class Migration:
             f"{node_id}@127.0.0.1:{self.ports[node_id][1]}:{directories[node_id]}" for node_id in self.kafka
         )
         for node in self.kafka.values():
-            node.format(CLUSTER_ID, "--initial-controllers", controllers, features=features_of(self.release))
+            levels = ["--release-version", self._level] if self._level else []
+            features = {} if self._level else features_of(self.release)
+            node.format(CLUSTER_ID, "--initial-controllers", controllers, *levels, features=features)
             node.start()
         for node in self.kafka.values():
             node.wait_ready()

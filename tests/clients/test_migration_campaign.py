@@ -19,10 +19,22 @@ from migration_world import Load, Transactions
 from penstock.client.wire.admin import Acl, Admin
 from waiting import wait_until
 
-RELEASES = ["4.1.2", "4.2.1", "4.3.1"]
+# Release, the features of another one or None, and whether with users, TLS and ACLs.
+CLUSTERS = [
+    ("4.1.2", None, False),
+    ("4.2.1", None, False),
+    ("4.3.1", None, False),
+    ("4.3.1", None, True),
+    ("4.3.1", "4.0", False),
+]
 TABLES = Path(__file__).parents[2] / "build" / "migration"
 
 pytestmark = pytest.mark.xdist_group("apache-kafka")
+
+
+def title(cluster: tuple[str, str | None, bool]) -> str:
+    release, level, secure = cluster
+    return f"{release}{f' at {level}' if level else ''} {'SASL_SSL' if secure else 'plain'}"
 
 
 class Table:
@@ -68,9 +80,11 @@ def grant(world: Migration, topics: Iterable[str]) -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize(("release", "secure"), [*((each, False) for each in RELEASES), (RELEASES[-1], True)])
-def test_three_nodes_become_penstock_and_kafka_again(tmp_path: Path, release: str, secure: bool) -> None:
-    world = Migration(tmp_path, release, secure=secure)
+@pytest.mark.parametrize(("release", "level", "secure"), CLUSTERS, ids=map(title, CLUSTERS))
+def test_three_nodes_become_penstock_and_kafka_again(
+    tmp_path: Path, release: str, level: str | None, secure: bool
+) -> None:
+    world = Migration(tmp_path, release, secure=secure, level=level)
     settings = client_settings(world.client_options, "app")
     try:
         world.start_kafka()
@@ -108,6 +122,6 @@ def test_three_nodes_become_penstock_and_kafka_again(tmp_path: Path, release: st
         load.check(world.bootstrap, options=world.client_options)
         transactions.check()
         print(f"{sum(load.sent)} records, {transactions.committed} transactions, {transactions.aborted} aborted")
-        table.write(f"{release}, {'SASL_SSL and ACLs' if secure else 'plain'}")
+        table.write(title((release, level, secure)))
     finally:
         world.stop()

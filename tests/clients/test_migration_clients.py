@@ -18,9 +18,12 @@ import pytest
 import migration_spark
 from clients.librdkafka import close
 from clients.streams_application import CLASSIC, STREAMS, Application, random_input
+from connect_worker import TOPIC, ConnectWorker
 from migration_cluster import Migration
 from migration_witnesses import Witness
 from narrowing import present
+from penstock.client.wire.partition_log import PartitionLog
+from penstock.model.ids import TopicPartition
 from spark.connector_jars import connector_jars
 from waiting import wait_until
 
@@ -159,3 +162,27 @@ def values_of(bootstrap: str, topic: str) -> list[int]:
             ends += 1
     close(consumer)
     return found
+
+
+def test_connect(world: Migration, tmp_path: Path) -> None:
+    """Lines of a file reach the topic once, and from there a file, in order."""
+    with world.admin() as admin:
+        admin.topics.create(TOPIC, partitions=1, replication_factor=3)
+    numbers = 0
+    with closing(ConnectWorker(world.bootstrap, tmp_path / "connect")) as worker:
+        worker.start_connectors()
+        for name in itertools.chain(["Kafka alone"], steps(world)):
+            worker.append(range(numbers, numbers + 20))
+            numbers += 20
+
+            def is_copied(wanted: frozenset[int] = frozenset(range(numbers))) -> bool:
+                return set(worker.copied()) == wanted
+
+            wait_until(is_copied, f"{numbers} lines after {name}; {worker.failures()}", seconds=300)
+            assert not worker.failures()
+            print(name, flush=True)
+        copied = worker.copied()
+    with PartitionLog(world.bootstrap, TopicPartition(TOPIC, 0)) as log:
+        assert [int(record.value or b"-1") for record in log.read()] == list(range(numbers))
+    # A sink that restarts repeats what it had not committed.
+    print(f"{len(copied)} of {numbers} lines in the file")

@@ -21,7 +21,7 @@ from penstock.model.ids import TopicPartition
 
 RELEASE = "4.3.1"
 
-pytestmark = pytest.mark.xdist_group("apache-kafka")
+pytestmark = [pytest.mark.soak, pytest.mark.xdist_group("apache-kafka")]
 
 
 def twin(kafka: KafkaNode, directory: Path, extra: Mapping[str, str] | None = None) -> LocalNode:
@@ -90,7 +90,7 @@ def use(bootstrap: str, numbers: range) -> None:
 
 
 @pytest.mark.timeout(600)  # three starts of a JVM, on a machine at its limit
-@pytest.mark.parametrize("how", ["stopped", pytest.param("killed", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("how", ["stopped", "killed"])
 def test_one_directory_is_opened_by_either(tmp_path: Path, how: str) -> None:
     port, controller_port = free_ports(2)
     kafka = KafkaNode(
@@ -138,7 +138,6 @@ def test_one_directory_is_opened_by_either(tmp_path: Path, how: str) -> None:
             kafka.kill()
 
 
-@pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_three_nodes_change_their_software_one_by_one(tmp_path: Path) -> None:
     """Each keeps its id, its directories and its vote; the cluster is used meanwhile."""
