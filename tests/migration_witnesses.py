@@ -8,6 +8,7 @@ committed offsets never go back. A commit that the group refuses, because it is 
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -128,7 +129,7 @@ class Java(InTransactions):
 
 class KafkaJsWriter(InTransactions):
     def __init__(self, bootstrap: str, name: str) -> None:
-        super().__init__(KafkaJs, bootstrap, name)
+        super().__init__(functools.partial(KafkaJs, patient=True), bootstrap, name)
 
 
 WRITERS: dict[str, Callable[[str, str], Writer]] = {
