@@ -28,7 +28,7 @@ from penstock.tls.files import create_authority, issue
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
 KAFKA, PENSTOCK = (1, 2, 3), (11, 12, 13)
 # Enough for a source to be killed while it is copied.
-THROTTLE = 100_000
+THROTTLE = 500_000
 SAFE = {
     "offsets.topic.replication.factor": "3",
     "transaction.state.log.replication.factor": "3",
