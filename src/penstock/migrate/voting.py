@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator
-from typing import Final
+from typing import Final, TypeVar
 
 from penstock.client.errors import TimedOut, Unreachable
 from penstock.client.wire.cluster import MOVING
@@ -19,10 +19,26 @@ from penstock.migrate.state import Quorum
 from penstock.migrate.voters import Change, VoterStep, next_step
 from penstock.model.errors import ErrorCode, KafkaError
 
+T = TypeVar("T")
+
 # A change is answered with REQUEST_TIMED_OUT while another one is under way, or while voters are away.
 _PASSING: Final = MOVING | {ErrorCode.REQUEST_TIMED_OUT}
 # What an attempt whose answer was lost has done already.
 _DONE: Final = frozenset({ErrorCode.DUPLICATE_VOTER, ErrorCode.VOTER_NOT_FOUND})
+
+
+def patiently(
+    attempt: Callable[[], T], *, patience_s: float = PATIENCE_S, pause: Callable[[float], None] = time.sleep
+) -> T:
+    """Its result; repeated while brokers or the leader are away, for some time."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            return attempt()
+        except (Unreachable, TimedOut, KafkaError) as error:
+            if not _may_pass(error) or time.monotonic() > deadline:
+                raise
+        pause(POLL_S)
 
 
 def change_voters(

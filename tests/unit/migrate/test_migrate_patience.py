@@ -13,7 +13,7 @@ from penstock.migrate.moving import Move, Progress
 from penstock.migrate.plan import CannotMove
 from penstock.migrate.state import Quorum, Voter
 from penstock.migrate.voters import Change, VoterStep, after
-from penstock.migrate.voting import change_voters
+from penstock.migrate.voting import change_voters, patiently
 from penstock.model.errors import ErrorCode, KafkaError
 
 GONE = CannotMove("broker 11 is fenced: it takes no replicas")
@@ -108,3 +108,24 @@ def test_what_does_not_pass_ends_the_change() -> None:
         list(changes(Cluster([FORBIDDEN])))
     with pytest.raises(CannotMove, match="13"):
         list(change_voters(Cluster([]).observe, Cluster([]).act, OLD, [113], pause=lambda _: None))
+
+
+def test_a_broker_that_does_not_answer_is_asked_again() -> None:
+    answers = iter([KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "broker 11 is not alive"), TimedOut("no answer"), None])
+
+    def ask() -> str:
+        failure = next(answers)
+        if failure is not None:
+            raise failure
+        return "its settings"
+
+    assert patiently(ask, pause=lambda _: None) == "its settings"
+
+
+@pytest.mark.parametrize(("failure", "patience_s"), [(FORBIDDEN, 60.0), (BUSY, -1.0)], ids=["refused", "for too long"])
+def test_it_is_not_asked_again_for_ever(failure: KafkaError, patience_s: float) -> None:
+    def ask() -> None:
+        raise failure
+
+    with pytest.raises(KafkaError):
+        patiently(ask, patience_s=patience_s, pause=lambda _: None)
