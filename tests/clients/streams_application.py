@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 
 from clients.drivers.java import QUICK_START, class_path
 from penstock.client.wire.admin import Admin
@@ -89,7 +89,7 @@ class Output:
         self._paid = f"{application}-paid"
         self._consumer = Consumer(
             {"bootstrap.servers": bootstrap, "group.id": f"{application}-output", "enable.auto.commit": False}
-            | {"isolation.level": "read_committed"}
+            | {"isolation.level": "read_committed", "log_level": 0}
         )
         self._consumer.assign(
             [
@@ -104,7 +104,10 @@ class Output:
 
     def read(self) -> None:
         for message in self._consumer.consume(1000, timeout=0.5):
-            assert message.error() is None, message.error()
+            error = message.error()
+            if error is not None and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                continue  # a broker that has not heard of a new topic yet
+            assert error is None, error
             key, value = (message.key() or b"").decode(), (message.value() or b"").decode()
             if message.topic() == self._paid:
                 self.pairs[key, value] += 1
@@ -185,7 +188,7 @@ class Application:
         self._settings = settings
         self.sent: list[Sent] = []
         self.instances: list[Instance] = []
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "log_level": 0})
         with Admin(bootstrap) as admin:
             for topic in ("lines", "orders", "payments", "counts", "paid"):
                 admin.topics.create(f"{name}-{topic}", partitions=PARTITIONS)

@@ -108,7 +108,9 @@ def test_spark_with_both_connectors(world: Migration, tmp_path: Path) -> None:
     with world.admin() as admin:
         for topic in (migration_spark.SOURCE, *migration_spark.TARGETS.values()):
             admin.topics.create(topic, partitions=2, replication_factor=3)
-    producer = confluent_kafka.Producer({"bootstrap.servers": world.bootstrap, "enable.idempotence": True})
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": world.bootstrap, "enable.idempotence": True, "log_level": 0}
+    )
     command = [sys.executable, migration_spark.__file__, world.bootstrap, str(tmp_path / "checkpoints"), ",".join(jars)]
     with open(tmp_path / "spark.log", "wb") as log:
         spark = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
