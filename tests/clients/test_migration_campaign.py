@@ -1,9 +1,9 @@
 """The whole migration, long: three nodes of Apache Kafka in both roles become three of Penstock, and go back, under
 load.
 
-At every step a node of each kind is killed while the step is carried out. What is printed at the end, and written to
-`build/migration`, is how long a record waited for its acknowledgement and for its reader at most, and how long a
-transaction took, by step. The control is the same cluster before the first step: Kafka alone, one node killed.
+At every step a node of each kind is killed while the step is carried out. What is written to `build/migration` is how
+long a record waited for its acknowledgement and for its reader at most, and how long a transaction took, by step; and a
+table of the clusters that were moved there and back. The control is the same cluster before the first step: Kafka alone, one node killed.
 """
 
 from __future__ import annotations
@@ -55,9 +55,16 @@ class Table:
         print(row, flush=True)
 
     def write(self, title: str) -> None:
+        """The table of this cluster, and a row in that of all clusters that were moved there and back."""
         os.makedirs(TABLES, exist_ok=True)
         head = f"| {title} | producer, s | group, s | transaction, s |\n|---|---|---|---|\n"
         (TABLES / f"{title}.md").write_text(head + "".join(f"{row}\n" for row in self.rows))
+        records, done = sum(self._load.sent), self._transactions
+        row = f"| {title} | {records} of {records} | {done.committed} of {done.committed} | {done.aborted} |\n"
+        (TABLES / f"{title}.row").write_text(row)
+        head = "| Kafka | records, each once | transactions | aborted, not seen |\n|---|---|---|---|\n"
+        rows = (path.read_text() for path in sorted(TABLES.glob("*.row")))
+        (TABLES / "releases.md").write_text(head + "".join(rows))
 
 
 def grant(world: Migration, topics: Iterable[str]) -> None:
@@ -121,7 +128,6 @@ def test_three_nodes_become_penstock_and_kafka_again(
                     note(name)
         load.check(world.bootstrap, options=world.client_options)
         transactions.check()
-        print(f"{sum(load.sent)} records, {transactions.committed} transactions, {transactions.aborted} aborted")
         table.write(title((release, level, secure)))
     finally:
         world.stop()
