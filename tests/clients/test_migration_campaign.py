@@ -3,7 +3,8 @@ load.
 
 At every step a node of each kind is killed while the step is carried out. What is written to `build/migration` is how
 long a record waited for its acknowledgement and for its reader at most, and how long a transaction took, by step; and a
-table of the clusters that were moved there and back. The control is the same cluster before the first step: Kafka alone, one node killed.
+table of the clusters that were moved there and back. The control is the same cluster before the first step: Kafka
+alone, one node killed.
 """
 
 from __future__ import annotations
