@@ -89,7 +89,7 @@ class Output:
         self._paid = f"{application}-paid"
         self._consumer = Consumer(
             {"bootstrap.servers": bootstrap, "group.id": f"{application}-output", "enable.auto.commit": False}
-            | {"isolation.level": "read_committed", "log_level": 0}
+            | {"isolation.level": "read_committed", "auto.offset.reset": "earliest", "log_level": 0}
         )
         self._consumer.assign(
             [
