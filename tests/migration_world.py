@@ -119,6 +119,10 @@ class Load:
             {
                 "bootstrap.servers": self._bootstrap,
                 "enable.idempotence": True,
+                # With more of them librdkafka 2.16 may send a later request before those that it repeats when a leader
+                # dies. The new leader refuses its sequence numbers, and librdkafka sends what was stored once more,
+                # with a new producer epoch: seen with leaders of Apache Kafka alone.
+                "max.in.flight": 1,
                 "message.timeout.ms": 300_000,
                 **QUIET,
                 **self._settings,
