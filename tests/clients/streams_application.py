@@ -21,7 +21,7 @@ PARTITIONS = 3
 WINDOW_MS = 10_000
 START_MS = 1_700_000_000_000
 # Kafka Streams starts a JVM, creates topics and rebalances, on a machine that does other things too.
-PATIENCE_S = 180.0
+PATIENCE_S = 400.0
 
 PROPERTIES = {
     "group.streams.heartbeat.interval.ms": "300",
