@@ -44,13 +44,14 @@ class Sent(NamedTuple):
     timestamp_ms: int
 
 
-def random_input(seed: int, count: int) -> list[Sent]:
-    """Lines of words, and orders with payments of the same customers, in any order of their times."""
+def random_input(seed: int, count: int, start_ms: int = START_MS) -> list[Sent]:
+    """Lines of words, and orders with payments of the same customers, in any order of their times, which are within a
+    minute."""
     choose = random.Random(seed)
     words = [f"word{number}" for number in range(20)]
     found = []
     for number in range(count):
-        at_ms = START_MS + choose.randrange(60_000)
+        at_ms = start_ms + choose.randrange(60_000)
         kind = choose.choice(["lines", "orders", "payments"])
         text = " ".join(choose.choices(words, k=5)) if kind == "lines" else f"{kind[0]}{number}"
         found.append(Sent(kind, f"customer{choose.randrange(30)}", text, at_ms))
