@@ -177,7 +177,7 @@ class KafkaNode:
         logging = self.directory / "log4j2.properties"
         if not logging.exists():
             os.makedirs(self.directory, exist_ok=True)
-            logging.write_text(_LOGGING)
+            logging.write_text(LOGGING)
         class_path = ":".join(broker_jars(self.version))
         return [*JAVA, f"-Xmx{self._heap_mb}m", f"-Dlog4j2.configurationFile={logging}", "-cp", class_path]
 
@@ -211,7 +211,7 @@ def apache_kafka(
         node.stop()
 
 
-_LOGGING = """
+LOGGING = """
 appender.out.type=Console
 appender.out.name=out
 appender.out.layout.type=PatternLayout

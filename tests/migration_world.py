@@ -1,8 +1,12 @@
-"""A cluster of Apache Kafka's and Penstock's nodes under load, for tests of `penstock migrate`.
+"""What uses a cluster of Apache Kafka's and Penstock's nodes while tests move it, and the laws that must hold.
 
 `Load` writes numbered records with an idempotent librdkafka producer, and reads them in a consumer group, for as long
 as it runs. Its laws, checked at the end from the log itself: everything that was acknowledged is there once, in the
-order in which it was sent; the group has read everything and skipped nothing; committed offsets never went back.
+order in which it was sent; the group has read everything and skipped nothing; committed offsets never went back,
+neither as the group was told nor as the coordinator tells others.
+
+`Transactions` writes in transactions, and aborts every fourth; what is aborted is sent again with the same number. So
+readers of committed records must see each number once, in order: an aborted record that is seen is one too many.
 """
 
 from __future__ import annotations
@@ -12,23 +16,36 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import confluent_kafka
 
+from clients.librdkafka import close
+from narrowing import present
 from penstock.client.wire.admin import Admin
 from penstock.client.wire.partition_log import PartitionLog
 from penstock.model.ids import TopicPartition
 
 QUIET: Mapping[str, int] = {"log_level": 0}
-SETTLE_S = 120.0
+SETTLE_S = 180.0
+COMMAND_S = 400.0
 
 
 def migrate(*arguments: str, bootstrap: str, environment: Mapping[str, str] | None = None) -> str:
     """Run `penstock migrate`; returns what it prints."""
     command = [sys.executable, "-m", "penstock", "migrate", *arguments, "--bootstrap-server", bootstrap]
-    outcome = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=300)
+    outcome = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=COMMAND_S)
     assert outcome.returncode == 0, f"{' '.join(arguments)}: {outcome.stdout}{outcome.stderr}"
     return outcome.stdout
+
+
+@dataclass(frozen=True, slots=True)
+class Pauses:
+    """The longest time from sending a record to its acknowledgement, and until the group had read it, in seconds."""
+
+    producer: float
+    group: float
 
 
 class Load:
@@ -40,46 +57,60 @@ class Load:
         *,
         rate: float = 200.0,
         settings: Mapping[str, str] | None = None,
+        protocol: str = "classic",
     ) -> None:
-        """`settings`: of librdkafka, for a cluster with users."""
+        """`settings`: of librdkafka, for a cluster with users; `protocol`: of the group."""
         self._settings = dict(settings or {})
         self._bootstrap = bootstrap
         self._topic = topic
         self._partitions = partitions
         self._rate = rate
+        self._protocol = protocol
         self._stop = threading.Event()
+        self._abandoned = False
         self.sent = [0] * partitions
         self.acknowledged = [0] * partitions
         # The number that the group has to read next, by partition: it may read some again, and must not skip any.
         self.reached = [0] * partitions
         self.committed: list[list[int]] = [[] for _ in range(partitions)]
         self.errors: list[str] = []
-        self.longest_pause_s = 0.0
-        self._last_acknowledged = 0.0
+        self._sent_at: list[list[float]] = [[] for _ in range(partitions)]
+        self._longest = [0.0, 0.0]
         self._threads = [threading.Thread(target=each, daemon=True) for each in (self._produce, self._consume)]
+
+    @property
+    def group(self) -> str:
+        return f"{self._topic}-readers"
 
     def __enter__(self) -> Load:
         for thread in self._threads:
             thread.start()
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, kind: object, *exception: object) -> None:
+        self._abandoned = kind is not None  # then nobody wants to know the rest
         self._stop.set()
         for thread in self._threads:
             thread.join()
 
-    def step(self) -> float:
-        """The longest pause between acknowledgements since the last call."""
-        pause, self.longest_pause_s = self.longest_pause_s, 0.0
-        return pause
+    def step(self) -> Pauses:
+        """The longest since the last call."""
+        pauses = Pauses(*self._longest)
+        self._longest = [0.0, 0.0]
+        return pauses
 
-    def wait_for_more(self, records: int = 50) -> None:
-        """Until so many more are acknowledged, and the group has read them."""
-        goal = sum(self.acknowledged) + records
+    def wait_for_more(self, records: int = 10) -> None:
+        """Until so many more of each partition are acknowledged, and the group has read them."""
+        goal = [sent + records for sent in self.sent]
         deadline = time.monotonic() + SETTLE_S
-        while sum(self.acknowledged) < goal or sum(self.reached) < goal:
+
+        def is_there() -> bool:
+            both = zip(goal, self.acknowledged, self.reached, strict=True)
+            return all(acknowledged >= wanted <= reached for wanted, acknowledged, reached in both)
+
+        while not is_there():
             assert time.monotonic() < deadline and not self.errors, (
-                f"{sum(self.acknowledged)} acknowledged, {sum(self.reached)} read of {goal}: {self.errors}"
+                f"{self._topic}: {self.acknowledged} acknowledged, {self.reached} read of {goal}: {self.errors[:5]}"
             )
             time.sleep(0.05)
 
@@ -88,6 +119,10 @@ class Load:
             {
                 "bootstrap.servers": self._bootstrap,
                 "enable.idempotence": True,
+                # With more of them librdkafka 2.16 may send a later request before those that it repeats when a leader
+                # dies. The new leader refuses its sequence numbers, and librdkafka sends what was stored once more,
+                # with a new producer epoch: seen with leaders of Apache Kafka alone.
+                "max.in.flight": 1,
                 "message.timeout.ms": 300_000,
                 **QUIET,
                 **self._settings,
@@ -97,6 +132,7 @@ class Load:
         while not self._stop.is_set():
             if sum(self.sent) < (time.monotonic() - begun) * self._rate and len(producer) < 5_000:
                 partition = sum(self.sent) % self._partitions
+                self._sent_at[partition].append(time.monotonic())
                 producer.produce(
                     self._topic, str(self.sent[partition]), partition=partition, on_delivery=self._delivered
                 )
@@ -104,25 +140,26 @@ class Load:
                 producer.poll(0)
             else:
                 producer.poll(0.002)
-        producer.flush(SETTLE_S)
+        producer.flush(0.0 if self._abandoned else SETTLE_S)
+        producer.purge()
 
     def _delivered(self, error: confluent_kafka.KafkaError | None, message: confluent_kafka.Message) -> None:
-        now = time.monotonic()
         if error is not None:
             self.errors.append(str(error))
             return
-        partition = message.partition()
-        assert partition is not None
+        partition = present(message.partition())
+        self._note(0, time.monotonic() - self._sent_at[partition][self.acknowledged[partition]])
         self.acknowledged[partition] += 1
-        if self._last_acknowledged:
-            self.longest_pause_s = max(self.longest_pause_s, now - self._last_acknowledged)
-        self._last_acknowledged = now
+
+    def _note(self, place: int, seconds: float) -> None:
+        self._longest[place] = max(self._longest[place], seconds)
 
     def _consume(self) -> None:
         consumer = confluent_kafka.Consumer(
             {
                 "bootstrap.servers": self._bootstrap,
-                "group.id": f"{self._topic}-readers",
+                "group.id": self.group,
+                "group.protocol": self._protocol,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
                 **QUIET,
@@ -131,21 +168,23 @@ class Load:
         )
         consumer.subscribe([self._topic])
         last_commit = time.monotonic()
-        try:
-            while not self._stop.is_set() or (self.reached != self.sent and not self.errors):
-                message = consumer.poll(0.1)
-                if message is not None and message.error() is None:
-                    value, partition = message.value(), message.partition()
-                    assert value is not None and partition is not None
-                    if int(value) > self.reached[partition]:
-                        self.errors.append(f"{int(value)} of partition {partition} follows {self.reached[partition]}")
-                    self.reached[partition] = max(self.reached[partition], int(value) + 1)
-                if time.monotonic() - last_commit > 1.0:
-                    last_commit = time.monotonic()
-                    self._commit(consumer)
+        while not self._stop.is_set() or (self.reached != self.sent and not self.errors and not self._abandoned):
+            message = consumer.poll(0.1)
+            if message is not None and message.error() is None:
+                self._read(present(message.partition()), int(present(message.value())))
+            if time.monotonic() - last_commit > 1.0:
+                last_commit = time.monotonic()
+                self._commit(consumer)
+        if not self._abandoned:
             self._commit(consumer)
-        finally:
-            consumer.close()
+        close(consumer)
+
+    def _read(self, partition: int, number: int) -> None:
+        if number > self.reached[partition]:
+            self.errors.append(f"{number} of partition {partition} follows {self.reached[partition]}")
+        if number >= self.reached[partition]:
+            self._note(1, time.monotonic() - self._sent_at[partition][number])
+            self.reached[partition] = number + 1
 
     def _commit(self, consumer: confluent_kafka.Consumer) -> None:
         try:
@@ -154,8 +193,19 @@ class Load:
                     self.committed[each.partition].append(each.offset)
         except confluent_kafka.KafkaException as error:
             code = error.args[0].code()
-            if code != confluent_kafka.KafkaError._NO_OFFSET and not error.args[0].retriable():
+            harmless = (confluent_kafka.KafkaError._NO_OFFSET, *_OF_A_GROUP_THAT_MOVES)
+            if code not in harmless and not error.args[0].retriable():
                 self.errors.append(f"commit: {error}")
+
+    def check_committed(self, admin: Admin) -> None:
+        """The coordinator, whoever that is now, knows what the group has committed last, or something later."""
+        known = [offsets[-1] if offsets else 0 for offsets in self.committed]
+        found = admin.groups.offsets(self.group)
+        for partition, offset in enumerate(known):
+            told = found.get(TopicPartition(self._topic, partition))
+            assert not offset or (told is not None and told.offset >= offset), (
+                f"{self.group} had committed {offset} of partition {partition}, and has {told}"
+            )
 
     def check(self, bootstrap: str, options: Mapping[str, str] | None = None) -> None:
         """After it has stopped: the laws."""
@@ -167,6 +217,173 @@ class Load:
             assert found == list(range(self.sent[partition])), f"partition {partition} lost, doubled or reordered"
             assert self.reached[partition] == self.sent[partition], f"partition {partition} was not read whole"
             assert self.committed[partition] == sorted(self.committed[partition]), "committed offsets went back"
+
+
+# A member that the group has given up meanwhile joins again, and reads from what was committed; a coordinator that has
+# just taken over is asked again with the next commit.
+_OF_A_GROUP_THAT_MOVES = (
+    confluent_kafka.KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    confluent_kafka.KafkaError.COORDINATOR_NOT_AVAILABLE,
+    confluent_kafka.KafkaError.NOT_COORDINATOR,
+    confluent_kafka.KafkaError.ILLEGAL_GENERATION,
+    confluent_kafka.KafkaError.REBALANCE_IN_PROGRESS,
+    confluent_kafka.KafkaError.UNKNOWN_MEMBER_ID,
+    confluent_kafka.KafkaError.STALE_MEMBER_EPOCH,
+)
+
+
+class Transactions:
+    """A writer of transactions and a reader of what is committed, in a group with the new protocol."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        partitions: int,
+        *,
+        each_s: float = 0.2,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        """`each_s`: the time from one transaction to the next."""
+        self._bootstrap = bootstrap
+        self._topic = topic
+        self._partitions = partitions
+        self._each_s = each_s
+        self._settings = dict(settings or {})
+        self._stop = threading.Event()
+        self.committed = 0  # transactions, with one record for each partition
+        self.aborted = 0
+        self.refused: list[str] = []  # transactions that the cluster made the writer abort
+        self.errors: list[str] = []
+        self.seen: list[dict[int, int]] = [{} for _ in range(partitions)]  # number by offset
+        self._longest = 0.0
+        self._threads = [threading.Thread(target=each, daemon=True) for each in (self._write, self._read)]
+
+    def __enter__(self) -> Transactions:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def step(self) -> float:
+        """The longest transaction since the last call, in seconds."""
+        longest, self._longest = self._longest, 0.0
+        return longest
+
+    def wait_for_more(self, transactions: int = 4) -> None:
+        goal = self.committed + transactions
+        deadline = time.monotonic() + SETTLE_S
+        while self.committed < goal or any(len(seen) < goal for seen in self.seen):
+            assert time.monotonic() < deadline and not self.errors, (
+                f"{self.committed} of {goal} transactions, {[len(seen) for seen in self.seen]} read; "
+                f"{self.errors[:5]} {self.refused[-5:]}"
+            )
+            time.sleep(0.05)
+
+    def _write(self) -> None:
+        producer = confluent_kafka.Producer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "transactional.id": f"{self._topic}-writer",
+                "transaction.timeout.ms": 120_000,
+                **QUIET,
+                **self._settings,
+            }
+        )
+        try:
+            producer.init_transactions(SETTLE_S)
+            while not self._stop.wait(self._each_s):
+                begun = time.monotonic()
+                self._transaction(producer)
+                self._longest = max(self._longest, time.monotonic() - begun)
+        except confluent_kafka.KafkaException as error:
+            self.errors.append(f"writer: {error}")
+
+    def _transaction(self, producer: confluent_kafka.Producer) -> None:
+        try:
+            producer.begin_transaction()
+            for partition in range(self._partitions):
+                producer.produce(self._topic, str(self.committed), partition=partition)
+            if (self.committed + self.aborted) % 4 == 3:
+                producer.flush(SETTLE_S)  # else they may not have been written at all
+                producer.abort_transaction(SETTLE_S)
+                self.aborted += 1
+            else:
+                self._commit(producer)
+                self.committed += 1
+        except confluent_kafka.KafkaException as error:
+            if not error.args[0].txn_requires_abort():
+                raise
+            self.refused.append(str(error))
+            producer.abort_transaction(SETTLE_S)
+
+    def _commit(self, producer: confluent_kafka.Producer) -> None:
+        """Until it is known to be: what is retriable may have been carried out."""
+        while True:
+            try:
+                producer.commit_transaction(SETTLE_S)
+                return
+            except confluent_kafka.KafkaException as error:
+                if not error.args[0].retriable():
+                    raise
+
+    def _reader(self, group: str) -> confluent_kafka.Consumer:
+        return confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "group.id": group,
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": True,
+                "auto.commit.interval.ms": 1000,
+                "group.protocol": "consumer",
+                **QUIET,
+                **self._settings,
+            }
+        )
+
+    def _read(self) -> None:
+        consumer = self._reader(f"{self._topic}-readers")
+        consumer.subscribe([self._topic])
+        while not self._stop.is_set():
+            message = consumer.poll(0.1)
+            if message is not None and message.error() is None:
+                self._saw(message, self.seen)
+        close(consumer)
+
+    def _saw(self, message: confluent_kafka.Message, seen: Sequence[dict[int, int]]) -> None:
+        partition, offset, number = (
+            present(message.partition()),
+            present(message.offset()),
+            int(present(message.value())),
+        )
+        if seen[partition].setdefault(offset, number) != number:
+            self.errors.append(f"{self._topic}-{partition} at {offset} was {seen[partition][offset]}, is {number}")
+
+    def check(self) -> None:
+        """After it has stopped: readers see what was committed, once and in order, and nothing that was aborted."""
+        assert not self.errors, self.errors[:5]
+        assert self.aborted
+        whole: list[dict[int, int]] = [{} for _ in range(self._partitions)]
+        consumer = self._reader(f"{self._topic}-check")
+        consumer.assign([confluent_kafka.TopicPartition(self._topic, index, 0) for index in range(self._partitions)])
+        deadline = time.monotonic() + SETTLE_S
+        while any(len(found) < self.committed for found in whole):
+            assert time.monotonic() < deadline, f"{[len(found) for found in whole]} of {self.committed}"
+            message = consumer.poll(0.1)
+            if message is not None and message.error() is None:
+                self._saw(message, whole)
+        message = consumer.poll(2.0)
+        assert message is None or message.error() is not None, "more than was committed"
+        close(consumer)
+        for partition, found in enumerate(whole):
+            assert [found[offset] for offset in sorted(found)] == list(range(self.committed)), f"partition {partition}"
+            # The reader may have been stopped before the end; what it saw is what is there.
+            assert self.seen[partition].items() <= found.items(), f"partition {partition} was read differently"
 
 
 def wait_in_sync(
@@ -189,3 +406,10 @@ def wait_in_sync(
                 return
             assert time.monotonic() < deadline, behind
             time.sleep(0.2)
+
+
+def log_bytes(data_directory: Path | str, topic: str, partition: int) -> bytes:
+    """The segments of a partition, one after the other."""
+    segments = sorted(Path(data_directory, f"{topic}-{partition}").glob("*.log"))
+    assert segments, f"{data_directory} has no segment of {topic}-{partition}"
+    return b"".join(segment.read_bytes() for segment in segments)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 
 from clients.drivers.java import QUICK_START, class_path
 from penstock.client.wire.admin import Admin
@@ -21,7 +21,7 @@ PARTITIONS = 3
 WINDOW_MS = 10_000
 START_MS = 1_700_000_000_000
 # Kafka Streams starts a JVM, creates topics and rebalances, on a machine that does other things too.
-PATIENCE_S = 180.0
+PATIENCE_S = 400.0
 
 PROPERTIES = {
     "group.streams.heartbeat.interval.ms": "300",
@@ -44,13 +44,14 @@ class Sent(NamedTuple):
     timestamp_ms: int
 
 
-def random_input(seed: int, count: int) -> list[Sent]:
-    """Lines of words, and orders with payments of the same customers, in any order of their times."""
+def random_input(seed: int, count: int, start_ms: int = START_MS) -> list[Sent]:
+    """Lines of words, and orders with payments of the same customers, in any order of their times, which are within a
+    minute."""
     choose = random.Random(seed)
     words = [f"word{number}" for number in range(20)]
     found = []
     for number in range(count):
-        at_ms = START_MS + choose.randrange(60_000)
+        at_ms = start_ms + choose.randrange(60_000)
         kind = choose.choice(["lines", "orders", "payments"])
         text = " ".join(choose.choices(words, k=5)) if kind == "lines" else f"{kind[0]}{number}"
         found.append(Sent(kind, f"customer{choose.randrange(30)}", text, at_ms))
@@ -89,7 +90,7 @@ class Output:
         self._paid = f"{application}-paid"
         self._consumer = Consumer(
             {"bootstrap.servers": bootstrap, "group.id": f"{application}-output", "enable.auto.commit": False}
-            | {"isolation.level": "read_committed"}
+            | {"isolation.level": "read_committed", "auto.offset.reset": "earliest", "log_level": 0}
         )
         self._consumer.assign(
             [
@@ -104,7 +105,10 @@ class Output:
 
     def read(self) -> None:
         for message in self._consumer.consume(1000, timeout=0.5):
-            assert message.error() is None, message.error()
+            error = message.error()
+            if error is not None and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                continue  # a broker that has not heard of a new topic yet
+            assert error is None, error
             key, value = (message.key() or b"").decode(), (message.value() or b"").decode()
             if message.topic() == self._paid:
                 self.pairs[key, value] += 1
@@ -185,7 +189,7 @@ class Application:
         self._settings = settings
         self.sent: list[Sent] = []
         self.instances: list[Instance] = []
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "log_level": 0})
         with Admin(bootstrap) as admin:
             for topic in ("lines", "orders", "payments", "counts", "paid"):
                 admin.topics.create(f"{name}-{topic}", partitions=PARTITIONS)

@@ -3,42 +3,21 @@ while a node of each kind is killed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from apache_kafka import KafkaNode
-from migration_world import Load, migrate, wait_in_sync
+from migration_cluster import CLUSTER_ID, features_of, penstock_node
+from migration_world import Load, log_bytes, migrate, wait_in_sync
 from penstock.client.wire.admin import Admin
-from penstock.local.cluster import properties_of
 from penstock.local.node import LocalNode
 from penstock.local.ports import free_ports
-from penstock.metadata.features import SUPPORTED_FEATURES
 
-CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
 RELEASE = "4.3.1"
 PENSTOCK, KAFKA = 11, 1
 
 pytestmark = pytest.mark.xdist_group("apache-kafka")
-
-
-def features_of(release: str) -> dict[str, int]:
-    """What Penstock serves of what the release would finalize: streams groups are from Kafka 4.2 on."""
-    if release < "4.2" or "streams.version" in SUPPORTED_FEATURES:
-        return {}
-    return {"streams.version": 0}
-
-
-def penstock_node(directory: Path, node_id: int, port: int, options: Mapping[str, str] | None = None) -> LocalNode:
-    """A node whose server.properties `penstock migrate join` has written."""
-    written = properties_of(str(directory))
-    return LocalNode(node_id, str(directory), host="127.0.0.1", port=port, properties=written, client_options=options)
-
-
-def log_of(data_directory: Path | str, topic: str, partition: int) -> bytes:
-    (segment,) = Path(data_directory, f"{topic}-{partition}").glob("*.log")
-    return segment.read_bytes()
 
 
 @pytest.mark.timeout(600)  # two starts of a JVM, on a machine at its limit
@@ -89,8 +68,8 @@ def test_one_node_becomes_penstock_and_kafka_again(tmp_path: Path) -> None:
                 pair.wait_for_more()
             pair.check(both)
             for partition in range(2):
-                ours = log_of(penstock.data_path, "pair", partition)
-                assert ours and ours == log_of(kafka.data_directory, "pair", partition)
+                ours = log_bytes(penstock.data_path, "pair", partition)
+                assert ours and ours == log_bytes(kafka.data_directory, "pair", partition)
             with Admin(both, timeout=30.0) as admin:
                 admin.topics.delete("pair")
 

@@ -37,6 +37,10 @@ def broker_jars(version: str | None = None) -> list[str]:
     return _jars("kafka-broker", ((f"-Dkafka.version={version}",),), f"broker-{version}")
 
 
+def connect_jars() -> list[str]:
+    return _jars("connect", ((),))
+
+
 def cassandra_jars() -> list[str]:
     return _jars("cassandra", ((),))
 

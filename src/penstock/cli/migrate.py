@@ -11,8 +11,7 @@ import typer
 
 from penstock.cli.arguments import connect
 from penstock.cli.migrate_parts import (
-    change_voter,
-    check_bootstrap,
+    change_quorum,
     move_partitions,
     node_ids,
     retire_broker,
@@ -37,7 +36,6 @@ app = command_group(
 )
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")]
-_WAIT_S = 0.5
 
 
 @app.command()
@@ -230,30 +228,17 @@ def controllers(
         penstock migrate controllers --to 11,12,13 --dry-run
         penstock migrate controllers --to 11@alpha:9093 --from 1
     """
-    from penstock.migrate.observe import quorum_of
-    from penstock.migrate.voters import Change, after, next_step
+    from penstock.migrate.plan import CannotMove
 
     wanted = [entry.partition("@") for entry in arriving.split(",")]
     to = node_ids("--to", ",".join(node_id for node_id, _, _ in wanted))
     addresses = {int(node_id): address for node_id, _, address in wanted if address}
     with connect(bootstrap_server) as admin:
-        quorum = quorum_of(admin)
-        gone = node_ids("--from", leaving) if leaving else [v.node_id for v in quorum.voters if v.node_id not in to]
-        note(f"voters: {', '.join(str(voter.node_id) for voter in quorum.voters)}; the leader is {quorum.leader_id}")
-        check_bootstrap(admin, to, addresses, quorum)
-        while (step := next_step(quorum, gone, to)) is not None:
-            if step.change is Change.WAIT:
-                if dry_run:
-                    fail(f"controller {step.voter.node_id} has not caught up with the quorum yet")
-                time.sleep(_WAIT_S)
-            elif dry_run:
-                print(f"would {step.change} voter {step.voter.node_id}")
-                quorum = after(quorum, step)
-                continue
-            else:
-                change_voter(admin, step, addresses, quorum)
-            quorum = quorum_of(admin)
-    print(f"voters: {', '.join(str(voter.node_id) for voter in quorum.voters)}")
+        try:
+            voters = change_quorum(admin, to, node_ids("--from", leaving) if leaving else None, addresses, dry_run)
+        except CannotMove as error:
+            fail(str(error))
+    print(f"voters: {', '.join(map(str, voters))}")
 
 
 @app.command()

@@ -145,6 +145,7 @@ def endpoints_of(
     """Where a controller is: as given, as the quorum knows, or as its settings as a broker say."""
     from penstock.client.wire.cluster import parse_bootstrap
     from penstock.migrate.observe import controller_endpoints
+    from penstock.migrate.plan import CannotMove
 
     listener = next((name for each in quorum.voters for name in each.endpoints), "CONTROLLER")
     if node_id in addresses:
@@ -152,7 +153,7 @@ def endpoints_of(
     known = next((each.endpoints for each in quorum.voters if each.node_id == node_id), {})
     endpoints = known or controller_endpoints(admin, node_id)
     if not endpoints:
-        fail(f"where is controller {node_id}? It is no broker: give --to {node_id}@HOST:PORT")
+        raise CannotMove(f"where is controller {node_id}? It is no broker: give --to {node_id}@HOST:PORT")
     return endpoints
 
 
@@ -171,17 +172,47 @@ def check_bootstrap(admin: Admin, arriving: Collection[int], addresses: Mapping[
         )
 
 
-def change_voter(admin: Admin, step: VoterStep, addresses: Mapping[int, str], quorum: Quorum) -> None:
+def change_quorum(
+    admin: Admin,
+    arriving: Collection[int],
+    leaving: Collection[int] | None,
+    addresses: Mapping[int, str],
+    dry_run: bool,
+) -> list[int]:
+    """Change the voters, or say how; returns who votes then. `leaving`: None for all others."""
+    from penstock.migrate.observe import quorum_of
+    from penstock.migrate.voters import Change, after, next_step
+    from penstock.migrate.voting import change_voters, patiently
+
+    quorum = patiently(lambda: quorum_of(admin))
+    gone = [each.node_id for each in quorum.voters if each.node_id not in arriving] if leaving is None else leaving
+    note(f"voters: {', '.join(str(voter.node_id) for voter in quorum.voters)}; the leader is {quorum.leader_id}")
+    patiently(lambda: check_bootstrap(admin, arriving, addresses, quorum))
+    if dry_run:
+        while (step := next_step(quorum, gone, arriving)) is not None:
+            if step.change is Change.WAIT:
+                fail(f"controller {step.voter.node_id} has not caught up with the quorum yet")
+            print(f"would {step.change} voter {step.voter.node_id}")
+            quorum = after(quorum, step)
+    else:
+
+        def act(step: VoterStep, now: Quorum) -> None:
+            _change_voter(admin, step, addresses, now)
+
+        for step in change_voters(lambda: quorum_of(admin), act, gone, arriving):
+            print(f"{'added' if step.change is Change.ADD else 'removed'} voter {step.voter.node_id}", flush=True)
+        quorum = patiently(lambda: quorum_of(admin))
+    return [voter.node_id for voter in quorum.voters]
+
+
+def _change_voter(admin: Admin, step: VoterStep, addresses: Mapping[int, str], quorum: Quorum) -> None:
     from penstock.migrate.voters import Change
 
     voter = step.voter
     if step.change is Change.REMOVE:
         admin.voters.remove(voter.node_id, voter.directory_id)
-        print(f"removed voter {voter.node_id}")
-        return
-    endpoints = endpoints_of(admin, voter.node_id, addresses, quorum)
-    admin.voters.add(voter.node_id, voter.directory_id, endpoints)
-    print(f"added voter {voter.node_id}")
+    else:
+        admin.voters.add(voter.node_id, voter.directory_id, endpoints_of(admin, voter.node_id, addresses, quorum))
 
 
 def retire_broker(admin: Admin, broker_id: int, deadline: float) -> None:

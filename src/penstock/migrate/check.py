@@ -20,7 +20,7 @@ from penstock.metadata.features import (
     refused_because,
 )
 from penstock.migrate.properties import FILL_IN, Settings
-from penstock.migrate.state import ClusterState
+from penstock.migrate.state import ClusterState, Kind
 from penstock.model.ids import TopicPartition
 from penstock.settings.known import missing_protection
 
@@ -56,6 +56,8 @@ class Survey:
     groups: Mapping[str, int] = field(default_factory=dict)
     quotas: int = 0
     log_bytes: int = 0
+    # What each broker has of them.
+    broker_bytes: Mapping[int, int] = field(default_factory=dict)
     # Of the directories of each broker that reports it.
     usable_bytes: Mapping[int, int] = field(default_factory=dict)
     offline_directories: Sequence[str] = ()
@@ -197,9 +199,20 @@ def _health(state: ClusterState, offline_directories: Sequence[str]) -> list[Fin
 
 
 def _disk(survey: Survey) -> list[Finding]:
-    gib = survey.log_bytes / 2**30
-    words = f"the replicas take {gib:.2f} GiB; while a partition is copied it takes twice its space in the cluster"
+    """Before nodes of Penstock have joined nobody knows their disks."""
+    size = f"the replicas take {_gib(survey.log_bytes)}"
+    arriving = [each for each in survey.state.ids(Kind.PENSTOCK) if each in survey.usable_bytes]
+    free = sum(survey.usable_bytes[each] for each in arriving)
+    held = sum(survey.broker_bytes.get(each, 0) for each in arriving)
+    if arriving and held + free < survey.log_bytes:
+        words = f"{size}, and the brokers of Penstock have {_gib(free)} free"
+        return [Finding(Severity.BLOCKER, "disk", words, "give them larger disks, or let more brokers join")]
+    words = f"{size}; while a partition is copied it takes twice its space in the cluster"
     return [Finding(Severity.FINE, "disk", words)]
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.2f} GiB"
 
 
 def _some(partitions: Sequence[TopicPartition], limit: int = 5) -> str:

@@ -64,18 +64,19 @@ class Move:
         if self._rate is not None:
             throttle(self._admin, [*self._leaving, *self._arriving], self._rate)
         failing_since: float | None = None
+        begun = False
         while True:
             try:
                 progress = self._round()
-            except (Unreachable, TimedOut, KafkaError) as error:
-                if isinstance(error, KafkaError) and error.code not in MOVING:
+            except (Unreachable, TimedOut, KafkaError, CannotMove) as error:
+                if not begun if isinstance(error, CannotMove) else not _may_pass(error):
                     raise
-                # A broker has died or restarts: the next round sees what is left.
+                # A broker has died or restarts: the next round sees what is left. One that is fenced may come back.
                 failing_since = failing_since or time.monotonic()
                 if time.monotonic() - failing_since > PATIENCE_S:
                     raise
             else:
-                failing_since = None
+                failing_since, begun = None, True
                 yield progress
                 if progress.done:
                     break
@@ -124,6 +125,10 @@ class Move:
                 topics.setdefault(step.partition.topic, set()).add(step.partition.partition)
         for topic, indexes in topics.items():
             forget(self._admin, topic, indexes)
+
+
+def _may_pass(error: Exception) -> bool:
+    return not isinstance(error, KafkaError) or error.code in MOVING
 
 
 def note(admin: Admin, topic: str, notes: Notes, steps: Sequence[Step]) -> None:

@@ -83,13 +83,13 @@ def quorum_of(admin: Admin) -> Quorum:
 
 
 def controller_endpoints(admin: Admin, node_id: int) -> dict[str, tuple[str, int]]:
-    """The addresses of a controller that is a broker too, from its settings; none if it is not."""
-    try:
-        settings = {each.name: each.value or "" for each in admin.configs.describe(ResourceType.BROKER, str(node_id))}
-    except (KafkaError, ClientError):
+    """The addresses of a controller that is a broker too, from its settings; none if it is not. A broker that does not
+    answer is an error: it may in a while."""
+    host = next((each.host for each in admin.cluster.describe().brokers if each.broker_id == node_id), None)
+    if host is None:
         return {}
+    settings = {each.name: each.value or "" for each in admin.configs.describe(ResourceType.BROKER, str(node_id))}
     names = [name.strip() for name in settings.get("controller.listener.names", "").split(",")]
-    host = next((each.host for each in admin.cluster.describe().brokers if each.broker_id == node_id), "")
     found: dict[str, tuple[str, int]] = {}
     for entry in f"{settings.get('advertised.listeners', '')},{settings.get('listeners', '')}".split(","):
         name, separator, address = entry.strip().partition("://")

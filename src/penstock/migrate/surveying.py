@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 from penstock.client.errors import ClientError, UnsupportedApi
 from penstock.client.wire.admin import Admin, ResourceType
@@ -30,7 +31,10 @@ def survey(admin: Admin) -> Survey:
         groups=Counter(group.type for group in admin.groups.list()),
         quotas=_quotas(admin),
         log_bytes=sum(replica.size for each in directories for replica in each.replicas),
-        usable_bytes={each.broker_id: each.usable_bytes for each in directories if each.usable_bytes is not None},
+        broker_bytes=_by_broker((each.broker_id, replica.size) for each in directories for replica in each.replicas),
+        usable_bytes=_by_broker(
+            (each.broker_id, each.usable_bytes) for each in directories if each.usable_bytes is not None
+        ),
         offline_directories=[f"broker {each.broker_id}: {each.path}" for each in directories if each.error],
         refusal=_refusal(state.cluster_id, settings),
     )
@@ -48,6 +52,14 @@ def settings_of(admin: Admin, broker_ids: list[int]) -> Settings:
             for broker_id in broker_ids
         }
     )
+
+
+def _by_broker(sizes: Iterable[tuple[int, int]]) -> dict[int, int]:
+    """Brokers may have several directories."""
+    total: Counter[int] = Counter()
+    for broker_id, size in sizes:
+        total[broker_id] += size
+    return dict(total)
 
 
 def _quotas(admin: Admin) -> int:

@@ -41,8 +41,11 @@ class KafkaJs(ProcessClient):
     name = "kafkajs"
     sends_null_headers = False
 
-    def __init__(self, bootstrap: str, request_ms: int = 30_000) -> None:
-        """`request_ms`: how long a broker that is silent is waited for."""
+    def __init__(self, bootstrap: str, request_ms: int = 30_000, *, patient: bool = False) -> None:
+        """`request_ms`: how long a broker that is silent is waited for. `patient`: it repeats what fails for some
+        seconds, as programs do."""
         if reason := why_not_installed():
             pytest.skip(reason)
-        super().__init__(["node", "driver.js", bootstrap, str(request_ms)], DIRECTORY)
+        super().__init__(
+            ["node", "driver.js", bootstrap, str(request_ms), "patient" if patient else "quick"], DIRECTORY
+        )

@@ -19,7 +19,10 @@ const transactionsOf = require('./transactions')
 const [, , bootstrap] = process.argv
 const brokers = bootstrap.split(',')
 const silent = () => () => {}
-const retry = { initialRetryTime: 20, retries: 5 }
+// As quick as tests want it, or a little more patient than kafkajs is by default.
+const patient = process.argv[4] === 'patient'
+const retry = patient ? { initialRetryTime: 300, retries: 10 } : { initialRetryTime: 20, retries: 5 }
+const connectionTimeout = patient ? 10000 : 1000
 
 CompressionCodecs[CompressionTypes.LZ4] = () => ({
   compress: async encoder => lz4.compressFrame(encoder.buffer),
@@ -48,7 +51,7 @@ CompressionCodecs[CompressionTypes.Snappy] = () => ({
 
 const codecs = { none: 0, gzip: 1, snappy: 2, lz4: 3, zstd: 4 }
 const requestTimeout = Number(process.argv[3])
-const kafka = new Kafka({ brokers, requestTimeout, logLevel: logLevel.NOTHING, logCreator: silent, retry })
+const kafka = new Kafka({ brokers, requestTimeout, connectionTimeout, logLevel: logLevel.NOTHING, logCreator: silent, retry })
 const admin = kafka.admin({ retry })
 const bytes = text => (text === null ? null : Buffer.from(text, 'base64'))
 const text = buffer => (buffer === null ? null : Buffer.from(buffer).toString('base64'))

@@ -77,6 +77,18 @@ def test_partitions_must_be_healthy(held: Replicas) -> None:
     assert "a-0" in blockers(state=state)["partitions"]
 
 
+@pytest.mark.parametrize(("held", "free", "is_enough"), [(0, 99, False), (0, 100, True), (40, 60, True)])
+def test_new_brokers_must_have_the_space(held: int, free: int, is_enough: bool) -> None:
+    brokers = {**cluster().brokers, 11: Broker(11, "alpha", 9092, Kind.PENSTOCK)}
+    found = blockers(
+        state=dataclasses.replace(cluster(), brokers=brokers),
+        log_bytes=100,
+        broker_bytes={1: 100 - held, 11: held},
+        usable_bytes={1: 0, 11: free},
+    )
+    assert ("disk" not in found) == is_enough
+
+
 def test_settings_of_the_cluster_are_taken_over_and_those_of_a_machine_are_not() -> None:
     other = [*(each for each in GIVEN if each.name != "log.retention.hours"), GivenSetting("ssl.key.password", None)]
     other += [GivenSetting("log.retention.hours", "24")]
