@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 from starlette.responses import StreamingResponse
 
+from penstock.console.observe.access import ClusterAccess
+
 Item = TypeVar("Item")
 
 HEARTBEAT_S = 15.0
@@ -23,12 +25,13 @@ def event_stream(events: AsyncIterator[bytes]) -> StreamingResponse:
     return StreamingResponse(events, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
 
 
-async def stepped(iterator: Iterator[Item]) -> AsyncGenerator[Item, None]:
-    """Each step in a thread. The iterator is closed in the end, also if the rest is not wanted."""
+async def stepped(iterator: Iterator[Item], access: ClusterAccess) -> AsyncGenerator[Item, None]:
+    """Each step in a thread, with connections of this user. The iterator is closed in the end, also if the rest is not
+    wanted."""
     step: asyncio.Task[Any] | None = None
     try:
         while True:
-            step = asyncio.create_task(asyncio.to_thread(next, iterator, _END))
+            step = asyncio.create_task(asyncio.to_thread(lambda: access.run(next, iterator, _END)))
             item = await asyncio.shield(step)
             if item is _END:
                 return
