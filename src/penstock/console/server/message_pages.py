@@ -29,7 +29,9 @@ from penstock.console.views.records import Done, Event, Found, Progress, Row
 from penstock.model.errors import KafkaError
 
 FOLLOWED_MAX = 32
-READS_MAX = 16
+BROWSED_MAX = 16
+SEARCHES_MAX = 4
+"""At once, of those with filters: each may read a whole topic, with some 40 MB of memory."""
 _QUEUE_MAX = 64
 _PARQUET_ROWS = 20_000
 
@@ -76,7 +78,8 @@ class MessageStreams:
     """The searches and the followed topics of a console."""
 
     def __init__(self) -> None:
-        self._reads = asyncio.Semaphore(READS_MAX)
+        self._browsed = asyncio.Semaphore(BROWSED_MAX)
+        self._searches = asyncio.Semaphore(SEARCHES_MAX)
         self._followed: dict[tuple[Any, ...], _Followed] = {}
 
     async def stream(self, visit: Visit) -> Response:
@@ -90,9 +93,10 @@ class MessageStreams:
 
     async def _search(self, visit: Visit, name: str, query: Query) -> AsyncIterator[bytes]:
         found, stopped = 0, False
-        if self._reads.locked():
-            yield event("problem", f"{READS_MAX} other searches are running; this one waits for its turn.")
-        async with self._reads:
+        reads, limit = (self._searches, SEARCHES_MAX) if query.is_filtered else (self._browsed, BROWSED_MAX)
+        if reads.locked():
+            yield event("problem", f"{limit} other searches are running; this one waits for its turn.")
+        async with reads:
             searching = visit.reader(name).search(query, query.limit, lambda: stopped or visit.is_over())
             steps = stepped(searching, visit.workspace.access)
             try:
