@@ -86,7 +86,9 @@ def photograph(browser: Browser, address: str) -> None:
             page.wait_for_selector("body[data-search=done]", state="attached")
         else:
             page.wait_for_selector("figure path.line", state="attached")
-            page.wait_for_timeout(5000)  # the doctor has looked, and rates are known
+            if "overview" in name:
+                page.wait_for_selector("#doctor:has-text('Looked at')")
+            page.wait_for_timeout(3000)  # rates are known
         page.screenshot(path=str(HERE / f"console-{name}.png"))
         page.close()
 

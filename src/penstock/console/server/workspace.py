@@ -188,7 +188,9 @@ class Workspace:
             took = time.monotonic() - began
             # A page that is opened meanwhile ends the long pause.
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(interval_s(took, watched=self._watchers > 0)):
+                async with asyncio.timeout(
+                    interval_s(took, watched=self._watchers > 0, failed=self.seen.problem is not None)
+                ):
                     await self._somebody_came.wait()
                     self._somebody_came.clear()
 
