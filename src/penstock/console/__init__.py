@@ -25,9 +25,9 @@ rows twice a second):
     bytes a second for a tab         87 kB                     45 kB
 
 So the CPU decides nothing. The rest does: NiceGUI's page is twenty times as large, and takes two to three times as long
-once the browser runs; it keeps the state of every tab on the server, so that a restart empties every page; and it brings 24 packages.
-What it would give, charts and grids, is a few hundred lines here: tables are HTML, and charts are SVG that
-`views.charts` computes. The price is the bytes of a live tab: rows are sent as HTML.
+once the browser runs; it keeps the state of every tab on the server, so that a restart empties every page; and it
+brings 24 packages. What it would give, charts and grids, is a few hundred lines here: tables are HTML, and charts are
+SVG that `views.charts` computes. The price is the bytes of a live tab: rows are sent as HTML.
 
 The browser gets one stylesheet and one script, both in this package. It fetches nothing from elsewhere, and the content
 security policy forbids it to.
