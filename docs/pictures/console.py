@@ -1,6 +1,7 @@
 """Takes the pictures of the console for the documentation: `python docs/pictures/console.py`.
 
-Runs a local cluster with some orders, a group that falls behind and a console, and photographs its pages with Chromium.
+Runs a local cluster with some orders, a group that falls behind and a console, and photographs its pages with Chromium:
+in the light, in the dark, and on a phone.
 """
 
 from __future__ import annotations
@@ -11,24 +12,31 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 from confluent_kafka import Producer
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Browser, sync_playwright
 
 from penstock.client.wire.admin import Admin
+from penstock.local.cluster import plan_cluster
+from penstock.local.ports import free_ports
 from penstock.model.ids import TopicPartition
-from penstock.testing.cluster import Cluster
 
 HERE = Path(__file__).parent
-SECONDS = 75
-PAGES = {
-    "overview": "/?minutes=15",
-    "messages": "/topics/orders/messages?where=status+%3D+%22open%22",
-    "group": "/group?name=billing&minutes=15",
+SECONDS = 150
+DESK = (1280, 860)
+PHONE = (390, 760)
+PICTURES = {
+    "overview": ("/?minutes=15", "light", (1280, 1000)),
+    "overview-phone": ("/?minutes=15", "dark", PHONE),
+    "messages": ("/topics/orders/messages?where=status+%3D+%22open%22", "light", DESK),
+    "messages-dark": ("/topics/orders/messages?where=status+%3D+%22open%22", "dark", DESK),
+    "group": ("/group?name=billing&minutes=15", "light", DESK),
 }
 
 
@@ -48,7 +56,7 @@ def trade(bootstrap: str) -> None:
     """Orders for a minute, and a group that reads them more and more slowly."""
     chance = random.Random(7)
     with Admin(bootstrap) as admin:
-        for name, partitions in (("orders", 3), ("payments", 2), ("shipments", 2), ("customers", 1)):
+        for name, partitions in (("orders", 3), ("payments", 6), ("shipments", 6), ("customers", 1)):
             admin.topics.create(name, partitions=partitions)
         producer = Producer({"bootstrap.servers": bootstrap})
         read = [0.0] * 3
@@ -62,33 +70,62 @@ def trade(bootstrap: str) -> None:
                 }
                 producer.produce("orders", key=f"customer-{index % 40}", value=json.dumps(order, ensure_ascii=False))
             producer.flush()
-            read = [each + 55 - 0.5 * second * (partition + 1) / 3 for partition, each in enumerate(read)]
+            pace = [55 - 0.25 * second * (partition + 1) / 3 for partition in range(3)]
+            read = [each + step for each, step in zip(read, pace, strict=True)]
             offsets = {TopicPartition("orders", partition): int(each) for partition, each in enumerate(read)}
             admin.groups.alter_offsets("billing", offsets)
             time.sleep(1)
 
 
-def photograph(page: Page, address: str) -> None:
-    for name, path in PAGES.items():
+def photograph(browser: Browser, address: str) -> None:
+    for name, (path, theme, (width, height)) in PICTURES.items():
+        scheme: Literal["light", "dark"] = "dark" if theme == "dark" else "light"
+        page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
         page.goto(address + path)
-        page.wait_for_selector("#rows tr" if name == "messages" else "figure path.line")
-        page.wait_for_timeout(2500)
+        if "messages" in name:
+            page.wait_for_selector("body[data-search=done]", state="attached")
+        else:
+            page.wait_for_selector("figure path.line", state="attached")
+            if "overview" in name:
+                page.wait_for_selector("#doctor:has-text('Looked at')")
+            page.wait_for_timeout(3000)  # rates are known
         page.screenshot(path=str(HERE / f"console-{name}.png"))
+        page.close()
+
+
+@contextmanager
+def cluster(directory: str) -> Iterator[str]:
+    """Three brokers with metrics, in three racks."""
+    planned = plan_cluster(directory, host="127.0.0.1", ports=free_ports(3), metrics=True)
+    nodes = [*planned.controllers, *planned.brokers]
+    for number, node in enumerate(planned.brokers, 1):
+        node.properties["broker.rack"] = f"rack-{number}"
+    try:
+        for node in nodes:
+            node.start()
+        for node in nodes:
+            node.wait_ready(60)
+        yield planned.bootstrap
+    finally:
+        for node in reversed(nodes):
+            node.stop()
 
 
 def main() -> None:
     chromium = shutil.which("chromium")
     with (
         tempfile.TemporaryDirectory() as directory,
-        Cluster(brokers=1) as cluster,
-        console(cluster.bootstrap, directory) as address,
+        cluster(directory) as bootstrap,
+        console(bootstrap, directory) as address,
         sync_playwright() as playwright,
     ):
-        trade(cluster.bootstrap)
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        context = browser.new_context(viewport={"width": 1280, "height": 760}, color_scheme="light")
-        photograph(context.new_page(), address)
+        trading = threading.Thread(target=trade, args=(bootstrap,))
+        trading.start()
+        time.sleep(SECONDS - 15)
+        photograph(browser, address)
         browser.close()
+        trading.join()
 
 
 if __name__ == "__main__":

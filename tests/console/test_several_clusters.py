@@ -11,16 +11,18 @@ import pytest
 
 from console_process import running_console
 from penstock.client.errors import BadSetting
-from penstock.client.wire.admin import Admin
+from penstock.client.wire.admin import Acl, Admin
 from penstock.console.markup import links_under, tag
 from penstock.console.pages.clusters import listing
 from penstock.console.pages.layout import Frame, Page, document
 from penstock.console.views.clusters import CLUSTERS_MAX, Glance, NamedCluster, parse_clusters
 from penstock.console.views.sample import Seen
+from penstock.testing.cluster import Cluster
 from penstock.testing.nodes import RunningNode
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
+    from playwright.sync_api import Page as Tab
 
 
 def test_names_of_clusters() -> None:
@@ -113,3 +115,70 @@ def test_pages_of_several_clusters_in_a_browser(
         context.close()
         lines = [json.loads(line) for line in console.audit_lines()]
     assert [(line["action"], line["cluster"]) for line in lines] == [("record.produce", "left")]
+
+
+def test_two_clusters_with_passwords_are_signed_in_to_by_themselves(browser: Browser, tmp_path: Path) -> None:
+    """Both know a user of the same name, with other passwords and rights."""
+    pytest.importorskip("cryptography", reason="the extra `security` is not installed")
+    passwords = {"left": "left horse battery", "right": "right horse battery"}
+
+    def sign_in(page: Tab, where: str, password: str) -> None:
+        page.goto(f"/c/{where}/")
+        page.wait_for_url(f"**/c/{where}/sign-in")
+        page.fill("input[name=user]", "ada")
+        page.fill("input[name=password]", password)
+        page.click("button:has-text('Sign in')")
+
+    with (
+        Cluster(brokers=1, users={"ada": passwords["left"]}) as left,
+        Cluster(brokers=1, users={"ada": passwords["right"]}) as right,
+    ):
+        named: list[str] = []
+        for name, cluster in (("left", left), ("right", right)):
+            with cluster.admin() as admin:
+                admin.topics.create(f"only-{name}", partitions=1)
+                operation = "ALL" if name == "left" else "READ"
+                admin.acls.create(
+                    [Acl(principal="User:ada", operation=operation, resource_type="TOPIC", resource=f"only-{name}")]
+                )
+            named += ["--cluster", f"{name}=@{cluster.client_file()}"]
+        with running_console(tmp_path, "127.0.0.1:1", "--sign-in", *named) as console:
+            context = browser.new_context(base_url=console.address)
+            page = context.new_page()
+            page.goto("/")
+            assert page.locator("a:has-text('Sign in')").count() == 2
+            sign_in(page, "left", passwords["right"])
+            assert "refused this user" in page.locator(".flash.error").inner_text()
+            sign_in(page, "left", passwords["left"])
+            page.wait_for_selector("text=Sign out")
+            assert page.goto("/c/right/topics").url.endswith("/c/right/sign-in")  # type: ignore[union-attr]
+            sign_in(page, "right", passwords["right"])
+            page.wait_for_selector("text=Sign out")
+            for name, other in (("left", "right"), ("right", "left")):
+                page.goto(f"/c/{name}/topics")
+                page.wait_for_selector(f"a:has-text('only-{name}')")
+                assert page.locator(f"a:has-text('only-{other}')").count() == 0
+                page.goto(f"/c/{name}/topics/only-{name}/produce")
+                page.fill("textarea[name=value]", f"for {name}")
+                page.click("text=Send >> nth=0")
+                says = "The record is written." if name == "left" else "AUTHORIZATION_FAILED"
+                page.wait_for_selector(f".flash:has-text('{says}')")
+            page.goto("/")
+            page.wait_for_selector("tr:has-text('left'):has-text('healthy')")
+            page.wait_for_selector("tr:has-text('right'):has-text('healthy')")
+
+            page.goto("/c/left/topics")
+            page.click("text=Sign out")
+            page.wait_for_url("**/c/left/sign-in")
+            page.goto("/c/right/topics")
+            page.wait_for_selector("a:has-text('only-right')")
+            context.close()
+            lines = [json.loads(line) for line in console.audit_lines()]
+    assert [(line["cluster"], line["action"], line["result"][:2]) for line in lines] == [
+        ("left", "sign-in", "re"),
+        ("left", "sign-in", "ok"),
+        ("right", "sign-in", "ok"),
+        ("left", "record.produce", "ok"),
+        ("right", "record.produce", "re"),
+        ("left", "sign-out", "ok"),
+    ]

@@ -19,6 +19,7 @@ from penstock.client.wire.admin.group_reset import ShiftBy
 from penstock.client.wire.admin.topics import PartitionDescription, TopicDescription
 from penstock.console import units
 from penstock.console.markup import address, tag
+from penstock.console.observe.sampler import interval_s
 from penstock.console.pages import groups as groups_page
 from penstock.console.settings import ConsoleSettings, check, parse_listen
 from penstock.console.views import charts
@@ -155,6 +156,14 @@ def test_conditions(condition: str, holds: bool) -> None:
     if holds:
         text = json.dumps(document).encode()
         assert all(each in text for each in parsed.necessary())
+
+
+def test_samples_leave_the_cluster_time_and_failures_are_followed_by_another_attempt_soon() -> None:
+    assert interval_s(0.05, watched=True) == 2.0
+    assert interval_s(0.05, watched=False) == 10.0
+    assert interval_s(3.0, watched=True) == 30.0
+    assert interval_s(8.0, watched=True, failed=True) == 8.0
+    assert interval_s(60.0, watched=True, failed=True) == 10.0
 
 
 def test_bad_conditions_say_what_is_expected() -> None:

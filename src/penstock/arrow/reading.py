@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from penstock.arrow.bounds import OffsetRange
 from penstock.arrow.columns import Columns
 from penstock.arrow.errors import ArrowError, DataLost, ReadStalled, UnreadableBatch
-from penstock.client.errors import ClientError, raise_for
+from penstock.client.errors import ClientError, Closed, raise_for
 from penstock.client.wire.admin.topics import EARLIEST, by_topic
 from penstock.client.wire.leaders import STALE, Leaders
 from penstock.client.wire.log_offsets import LogOffsets
@@ -161,6 +161,8 @@ class Reader:
         try:
             self._leaders.channel(broker_id).send(request, None)
             self._busy.add(broker_id)
+        except Closed:
+            raise
         except ClientError as error:
             self._leaders.drop(broker_id)
             for partition in partitions:

@@ -21,7 +21,7 @@ from penstock.arrow.bounds import OffsetRange
 from penstock.arrow.encoding import ByteColumn, column, partition_numbers, serializer_of
 from penstock.arrow.errors import RecordTooLarge, WriteFailed
 from penstock.arrow.rows import ColumnNames, pieces_of, rows_of
-from penstock.client.errors import BadSetting, ClientError
+from penstock.client.errors import BadSetting, ClientError, Closed
 from penstock.client.wire.closing import Closing
 from penstock.client.wire.leaders import STALE, Leaders
 from penstock.client.wire.transaction import PRODUCE_NEWEST, ProducerIdentity, Transaction, take_identity
@@ -241,6 +241,8 @@ class Writer(Closing):
             channel = self._leaders.channel(leader.broker_id)
             newest = PRODUCE_NEWEST if self._transaction is not None else None
             channel.send(self._request(batch), batch, newest=newest, answered=self._acks != 0)
+        except Closed:
+            raise
         except ClientError as error:
             self._leaders.drop(leader.broker_id)
             self._lost(leader.broker_id, streams, str(error), first_row)

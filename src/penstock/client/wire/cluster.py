@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import TypeVar
 
 from penstock.client.access import open_access
-from penstock.client.errors import ClientError, NotAuthorized, TimedOut, Unreachable, raise_for
+from penstock.client.errors import ClientError, Closed, NotAuthorized, TimedOut, Unreachable, raise_for
 from penstock.client.wire.closing import Closing
 from penstock.client.wire.connection import DEFAULT_TIMEOUT_S, Connection
 from penstock.client.wire.login import login_from, tls_from
@@ -248,7 +248,7 @@ class Cluster(Closing):
             try:
                 self._any = Connection(host, port, timeout=self.timeout, login=self.login, tls=self.tls)
                 return self._any
-            except NotAuthorized:
+            except (NotAuthorized, Closed):
                 raise  # the other brokers know the same users
             except ClientError as error:
                 failures.append(str(error))

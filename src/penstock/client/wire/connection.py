@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from penstock.client.errors import BadResponse, NotAuthorized, TimedOut, Unreachable, UnsupportedApi, raise_for
+from penstock.client.wire.bundle import join_bundle
 from penstock.client.wire.closing import Closing
 from penstock.protocol.apis import API, ApiKey
 from penstock.protocol.codec import MalformedMessage
@@ -57,6 +58,7 @@ class Connection(Closing):
             self._socket = socket.create_connection((host, port), timeout)
             if tls is not None:
                 self._socket = _encrypted(self._socket, tls, host)
+            join_bundle(self._socket)
         except ssl.SSLError as error:
             reason = getattr(error, "verify_message", None) or error.reason or error
             raise Unreachable(f"cannot connect to {self.address}: the TLS handshake failed: {reason}") from error

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from penstock.client.errors import ClientError, TimedOut, UnknownTopic, Unreachable, raise_for
+from penstock.client.errors import ClientError, Closed, TimedOut, UnknownTopic, Unreachable, raise_for
 from penstock.client.wire.channel import Answer, Channel
 from penstock.client.wire.closing import Closing
 from penstock.client.wire.cluster import MOVING, Cluster
@@ -102,6 +102,8 @@ class Leaders(Closing):
         try:
             self._ask(list(self.topics))
             return None
+        except Closed:
+            raise
         except (ClientError, KafkaError) as error:
             bootstrap = self.cluster.bootstrap
             bootstrap.append(bootstrap.pop(0))

@@ -8,7 +8,10 @@ are read.
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import heapq
+import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -34,6 +37,8 @@ TAIL_S = 0.5
 TAIL_ROWS_MAX = 200
 _STALL_S = 15.0
 _BATCH_ROWS = 100_000
+_FETCH_BYTES = 2 * 1024 * 1024
+"""Of a partition at once. 8 MiB took a sixth less CPU time in a search, and 80 MB more at its peak."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _COLUMNS = ("key", "value", "offset", "timestamp", "headers")
 
@@ -177,6 +182,7 @@ class TopicReader:
             columns=names,
             partitions=list(piece),
             on_data_loss="skip",
+            batch_bytes=_FETCH_BYTES,
             batch_rows=_BATCH_ROWS,
             timeout=_STALL_S,
             options=self.access.options or None,
@@ -236,7 +242,7 @@ class TopicReader:
         condition = query.condition
         assert condition is not None
         if self.schema is None:
-            escaped = pc.fill_null(pc.match_substring(batch.column("value"), "\\"), False)
+            escaped = pc.fill_null(pc.match_substring_regex(batch.column("value"), condition.hidden()), False)
             for text in condition.necessary():
                 there = pc.fill_null(pc.match_substring(batch.column("value"), text.decode()), False)
                 keeping = pc.or_(there, escaped)
@@ -265,10 +271,22 @@ class TopicReader:
 
 
 def release_memory() -> None:
-    """Give back what a search has used: Arrow would keep it for the next one, which may never come."""
+    """Give back what a search has used: Arrow and the C library would keep it for the next one, which may not come."""
     import pyarrow as pa
 
     pa.default_memory_pool().release_unused()
+    trim = _malloc_trim()
+    if trim is not None:
+        trim(0)
+
+
+@functools.cache
+def _malloc_trim() -> Callable[[int], int] | None:
+    """Of glibc alone. Buffers of some megabytes come from its heaps, which it does not shrink by itself."""
+    if sys.platform != "linux":
+        return None
+    trim: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    return trim
 
 
 def partitions_of(key: bytes, partitions: int) -> set[int]:

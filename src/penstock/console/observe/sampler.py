@@ -161,9 +161,10 @@ class Sampler:
         return {broker_id: _traffic_of(page) for broker_id, page in pages.items()}
 
 
-def interval_s(took_s: float, *, watched: bool) -> float:
-    """The pause until the next sample."""
-    return max(WATCHED_S if watched else UNWATCHED_S, took_s * SHARE)
+def interval_s(took_s: float, *, watched: bool, failed: bool = False) -> float:
+    """The pause until the next sample. One that failed has read little, and says nothing about how long they take: the
+    next attempt comes soon."""
+    return max(WATCHED_S if watched else UNWATCHED_S, min(took_s, UNWATCHED_S) if failed else took_s * SHARE)
 
 
 def _offsets(admin: Admin, partitions: list[TopicPartition], where: int) -> dict[TopicPartition, int]:

@@ -174,8 +174,10 @@ def findings(found: Sequence[Finding] | None, at_ms: int | None, unobserved: Seq
             for each in found
         ]
     else:
-        content = empty(
-            "Nothing is wrong.", "The doctor found no problem with addresses, brokers, disks, groups or transactions."
+        content = tag(
+            "p",
+            tag("strong", "Nothing is wrong", class_="good"),
+            " with addresses, brokers, disks, groups and transactions.",
         )
     return joined(
         tag("h2", "Doctor"),

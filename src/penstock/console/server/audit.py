@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TextIO
 
@@ -32,3 +33,15 @@ class Audit:
     def close(self) -> None:
         if self._is_ours:
             self._file.close()
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterAudit:
+    """The lines about one cluster, which have its name if there are several."""
+
+    audit: Audit
+    cluster: str = ""
+
+    def write(self, user: str | None, action: str, subject: str, result: str, **details: str) -> None:
+        named = {"cluster": self.cluster} if self.cluster else {}
+        self.audit.write(user, action, subject, result, **named, **details)

@@ -51,8 +51,8 @@ async def overview(visit: Visit) -> Page:
     parts = [
         Part("state", waiting(visit) if view is None else overview_page.state(view), live=True),
         Part("doctor", found, live=True),
-        Part("events", overview_page.recent(visit.workspace.events(_RECENT)), live=True),
         Part("traffic", traffic, live=True),
+        Part("events", overview_page.recent(visit.workspace.events(_RECENT)), live=True),
     ]
     return Page("Overview", "overview", parts)
 

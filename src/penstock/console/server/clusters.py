@@ -25,8 +25,9 @@ from starlette.routing import Route
 from penstock.console.markup import links_under
 from penstock.console.pages.clusters import listing
 from penstock.console.pages.layout import SECTIONS, Frame, Page, Part, document
-from penstock.console.server.app import Console, static_file
+from penstock.console.server.app import Console
 from penstock.console.server.guard import Guard
+from penstock.console.server.static import static_file
 from penstock.console.views.clusters import Glance, cluster_path
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from penstock.console.server.sessions import Session
+    from penstock.console.settings import ConsoleSettings
 
 POLICY = "; ".join(
     [
@@ -67,6 +68,11 @@ class Guard:
             await refusal(scope, receive, guarded)
             return
         await self._app(scope, receive, guarded)
+
+
+def known_names(settings: ConsoleSettings) -> frozenset[str]:
+    """Of the host, by which browsers may ask."""
+    return frozenset({*LOOPBACK, settings.host.lower(), *(name.lower() for name in settings.names)})
 
 
 def host_name(header: str) -> str:

@@ -29,7 +29,9 @@ from penstock.console.views.records import Done, Event, Found, Progress, Row
 from penstock.model.errors import KafkaError
 
 FOLLOWED_MAX = 32
-READS_MAX = 16
+BROWSED_MAX = 16
+SEARCHES_MAX = 4
+"""At once, of those with filters: each may read a whole topic, with some 40 MB of memory."""
 _QUEUE_MAX = 64
 _PARQUET_ROWS = 20_000
 
@@ -69,14 +71,15 @@ async def _one(visit: Visit) -> tuple[str, Row]:
     name = (await topic_of(visit)).name
     reader = visit.reader(name)
     partition, offset = int(visit.path["partition"]), int(visit.path["offset"])
-    return name, await asyncio.to_thread(reader.one, partition, offset)
+    return name, await visit.workspace.ask(lambda _: reader.one(partition, offset))
 
 
 class MessageStreams:
     """The searches and the followed topics of a console."""
 
     def __init__(self) -> None:
-        self._reads = asyncio.Semaphore(READS_MAX)
+        self._browsed = asyncio.Semaphore(BROWSED_MAX)
+        self._searches = asyncio.Semaphore(SEARCHES_MAX)
         self._followed: dict[tuple[Any, ...], _Followed] = {}
 
     async def stream(self, visit: Visit) -> Response:
@@ -90,10 +93,12 @@ class MessageStreams:
 
     async def _search(self, visit: Visit, name: str, query: Query) -> AsyncIterator[bytes]:
         found, stopped = 0, False
-        if self._reads.locked():
-            yield event("problem", f"{READS_MAX} other searches are running; this one waits for its turn.")
-        async with self._reads:
-            steps = stepped(visit.reader(name).search(query, query.limit, lambda: stopped))
+        reads, limit = (self._searches, SEARCHES_MAX) if query.is_filtered else (self._browsed, BROWSED_MAX)
+        if reads.locked():
+            yield event("problem", f"{limit} other searches are running; this one waits for its turn.")
+        async with reads:
+            searching = visit.reader(name).search(query, query.limit, lambda: stopped or visit.is_over())
+            steps = stepped(searching, visit.workspace.access)
             try:
                 async for each in steps:
                     if isinstance(each, Done):
@@ -113,7 +118,7 @@ class MessageStreams:
                 await steps.aclose()
 
     async def _follow(self, visit: Visit, name: str, query: Query) -> AsyncIterator[bytes]:
-        key = (visit.workspace.user, name, tuple(sorted(query.parameters().items())))
+        key = (visit.workspace, name, tuple(sorted(query.parameters().items())))
         followed = self._followed.get(key)
         if followed is None:
             if len(self._followed) >= FOLLOWED_MAX:
@@ -124,7 +129,7 @@ class MessageStreams:
             followed = self._followed[key] = _Followed(visit, name, query)
         queue = followed.join()
         try:
-            while (encoded := await queue.get()) is not None:
+            while (encoded := await queue.get()) is not None and not visit.is_over():
                 yield encoded
         finally:
             if not followed.leave(queue):
@@ -165,7 +170,8 @@ class _Followed:
 
     async def _run(self, visit: Visit, name: str, query: Query) -> None:
         try:
-            async for each in stepped(visit.reader(name).follow(query, lambda: self._stopped)):
+            following = visit.reader(name).follow(query, lambda: self._stopped)
+            async for each in stepped(following, visit.workspace.access):
                 encoded = _encoded_event(each, visit, follow=True)
                 if isinstance(each, Progress):
                     self._last = encoded
@@ -194,10 +200,11 @@ async def export(visit: Visit) -> Response:
     if kind not in messages.EXPORTS:
         raise NotFound(f"There is no export as {kind!r}.")
     reader = visit.reader(name)
-    rows = _all_rows(reader.search(query, None))
+    access = visit.workspace.access
+    rows = _all_rows(reader.search(query, None, visit.is_over))
     headers = {"content-disposition": f'attachment; filename="{name}.{kind}"'}
     if kind == "parquet":
-        path = await asyncio.to_thread(_write_parquet, rows)
+        path = await visit.workspace.ask(lambda _: _write_parquet(rows))
         return FileResponse(
             path,
             media_type="application/vnd.apache.parquet",
@@ -211,8 +218,8 @@ async def export(visit: Visit) -> Response:
             ).encode(errors="replace")
             for some in rows
         )
-        return StreamingResponse(stepped(lines), media_type="application/x-ndjson", headers=headers)
-    return StreamingResponse(stepped(_csv(rows, visit)), media_type="text/csv; charset=utf-8", headers=headers)
+        return StreamingResponse(stepped(lines, access), media_type="application/x-ndjson", headers=headers)
+    return StreamingResponse(stepped(_csv(rows, visit), access), media_type="text/csv; charset=utf-8", headers=headers)
 
 
 def _all_rows(events: Iterator[Event]) -> Iterator[list[Row]]:

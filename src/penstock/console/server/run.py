@@ -15,9 +15,11 @@ import uvicorn
 
 from penstock.client.errors import ClientError
 from penstock.console.history import History
-from penstock.console.server.app import Console, Shared, known_names
+from penstock.console.server.app import Console, Shared
 from penstock.console.server.audit import Audit
 from penstock.console.server.clusters import Clusters
+from penstock.console.server.guard import known_names
+from penstock.console.server.sessions import COOKIE
 from penstock.console.settings import ConsoleSettings, check
 from penstock.console.views.clusters import NamedCluster, parse_clusters
 
@@ -76,12 +78,15 @@ def _shared(settings: ConsoleSettings) -> Iterator[Shared]:
 def _application(settings: ConsoleSettings, shared: Shared, port: int) -> Console | Clusters:
     clusters = parse_clusters(settings.clusters)
     consoles = [
-        Console(replace(settings, bootstrap=each.bootstrap), shared, each.name)
+        Console(
+            replace(settings, bootstrap=each.bootstrap),
+            shared,
+            each.name,
+            # Cookies of a host are shared by its ports, and by the clusters of a console.
+            "-".join(filter(None, (COOKIE, str(port), each.name))),
+        )
         for each in clusters or [NamedCluster("", settings.bootstrap)]
     ]
-    for console in consoles:
-        # Cookies of a host are shared by its ports, and by the clusters of a console.
-        console.cookie = "-".join(filter(None, ("penstock-console", str(port), console.cluster)))
     return Clusters(consoles, known_names(settings)) if clusters else consoles[0]
 
 

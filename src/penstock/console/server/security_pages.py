@@ -19,6 +19,8 @@ from penstock.model.errors import KafkaError
 
 Found = TypeVar("Found")
 
+_TITLES = {"users": "Users", "acls": "ACLs", "quotas": "Quotas"}
+
 
 async def security(visit: Visit) -> Page:
     """Each part by itself: a user may be allowed to see one and not another."""
@@ -31,7 +33,7 @@ async def security(visit: Visit) -> Page:
         try:
             return Part(identity, shown(await visit.workspace.ask(ask)))
         except (ClientError, KafkaError) as error:
-            return Part(identity, tag("section", tag("h2", identity.capitalize()), empty(str(error))))
+            return Part(identity, tag("section", tag("h2", _TITLES[identity]), empty(str(error))))
 
     parts = [
         await part("users", lambda admin: admin.users.list(), lambda found: page.users(found, visit.frame)),

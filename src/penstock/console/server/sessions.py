@@ -9,9 +9,15 @@ from __future__ import annotations
 import secrets
 import time
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from penstock.console.views.oidc import Pending
 
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+COOKIE = "penstock-console"
 IDLE_S = 8 * 3600.0
 SESSIONS_MAX = 10_000
 
@@ -29,9 +35,15 @@ class Session:
     """A sign-in at an OpenID provider that has begun."""
     draft: str | None = None
     """What was typed into a form that was refused."""
+    has_ended: bool = False
+    """Somebody signed out."""
 
     def is_valid(self, now: float) -> bool:
-        return now - self.used <= IDLE_S and (self.expires is None or now < self.expires)
+        return not self.has_ended and now - self.used <= IDLE_S and (self.expires is None or now < self.expires)
+
+    def is_over(self) -> bool:
+        """Whether streams of this session must end. Without a sign-in there is nothing that a session would allow."""
+        return self.user is not None and not self.is_valid(time.monotonic())
 
     def take_flash(self) -> tuple[str, str] | None:
         flash, self.flash = self.flash, None
@@ -43,8 +55,29 @@ class Session:
 
 
 class Sessions:
-    def __init__(self) -> None:
+    def __init__(self, cookie: str = COOKIE, *, is_secure: bool = False) -> None:
+        """`is_secure`: the cookie is sent over HTTPS only."""
+        self._cookie = cookie
+        self._is_secure = is_secure
         self._sessions: dict[str, Session] = {}
+
+    def known(self, request: Request) -> Session | None:
+        return self.find(request.cookies.get(self._cookie))
+
+    def of(self, request: Request) -> tuple[Session, bool]:
+        """The session of a browser, and whether it is a new one."""
+        found = self.known(request)
+        return (found, False) if found is not None else (self.begin(), True)
+
+    def with_cookie(self, response: Response, session: Session, is_new: bool = True) -> Response:
+        if is_new:
+            # Lax, and not strict: a link from a colleague opens the page. Changes need the token of the session.
+            response.set_cookie(self._cookie, session.identity, httponly=True, samesite="lax", secure=self._is_secure)
+        return response
+
+    def without_cookie(self, response: Response) -> Response:
+        response.delete_cookie(self._cookie)
+        return response
 
     def find(self, identity: str | None) -> Session | None:
         session = self._sessions.get(identity or "")
@@ -66,6 +99,7 @@ class Sessions:
         return session
 
     def end(self, session: Session) -> None:
+        session.has_ended = True
         self._sessions.pop(session.identity, None)
 
     def users(self) -> set[str]:

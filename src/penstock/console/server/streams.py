@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from starlette.responses import StreamingResponse
+
+from penstock.console.observe.access import ClusterAccess
 
 Item = TypeVar("Item")
 
@@ -23,25 +26,60 @@ def event_stream(events: AsyncIterator[bytes]) -> StreamingResponse:
     return StreamingResponse(events, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
 
 
-async def stepped(iterator: Iterator[Item]) -> AsyncGenerator[Item, None]:
-    """Each step in a thread. The iterator is closed in the end, also if the rest is not wanted."""
-    step: asyncio.Task[Any] | None = None
+class _Steps(Generic[Item]):
+    """An iterator that blocks, of which one thread at a time takes a step. It is closed by whoever leaves it last."""
+
+    def __init__(self, iterator: Iterator[Item], access: ClusterAccess) -> None:
+        self._iterator = iterator
+        self._access = access
+        self._lock = threading.Lock()
+        self._is_inside = False
+        self._abandoned = threading.Event()
+
+    def take(self) -> Any:
+        with self._lock:
+            if self._abandoned.is_set():
+                return _END
+            self._is_inside = True
+        try:
+            return self._access.run(next, self._iterator, _END)
+        finally:
+            with self._lock:
+                self._is_inside = False
+                is_last = self._abandoned.is_set()
+            if is_last:
+                self._close()
+
+    def abandon(self) -> None:
+        with self._lock:
+            self._abandoned.set()
+            is_last = not self._is_inside
+        if is_last:
+            self._close()
+
+    def _close(self) -> None:
+        close = getattr(self._iterator, "close", None)
+        if close is not None:
+            close()
+
+
+async def stepped(iterator: Iterator[Item], access: ClusterAccess) -> AsyncGenerator[Item, None]:
+    """Each step in a thread, with connections of this user. The iterator is closed in the end, also if the rest is not
+    wanted: a thread that is still in it closes it after its step."""
+    steps = _Steps(iterator, access)
     try:
         while True:
-            step = asyncio.create_task(asyncio.to_thread(next, iterator, _END))
+            step = asyncio.create_task(asyncio.to_thread(steps.take))
+            step.add_done_callback(_forget_failure)
             item = await asyncio.shield(step)
             if item is _END:
                 return
             yield item
     finally:
-        close = getattr(iterator, "close", None)
-        if step is not None and not step.done():
-            # The thread is still in the iterator: it is closed when this step has ended.
-            step.add_done_callback(lambda ended: _close(ended, close))
-        elif close is not None:
-            close()
+        steps.abandon()
 
 
-def _close(ended: asyncio.Task[Any], close: Any) -> None:
-    if not ended.cancelled() and ended.exception() is None and close is not None:
-        close()
+def _forget_failure(ended: asyncio.Task[Any]) -> None:
+    """Whoever waits for the step has it; if nobody does any more, it does not matter."""
+    if not ended.cancelled():
+        ended.exception()

@@ -33,6 +33,8 @@ class Visit:
     """What was typed into a form of this page that was refused."""
     live: bool = False
     """Only the live parts are wanted: nothing is asked of the cluster."""
+    is_over: Callable[[], bool] = lambda: False
+    """Whether the session has ended since: a stream must not go on."""
 
     def reader(self, topic: str) -> TopicReader:
         return TopicReader(self.workspace.access, topic, paths_for(topic, self.rules), self.schema)

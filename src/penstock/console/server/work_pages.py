@@ -149,7 +149,7 @@ async def reports(visit: Visit) -> Page:
         "Choose a topic.", "A report draws fields of its JSON values over time, and shows the newest records."
     )
     if report.topic and report.topic in topics:
-        readings = await asyncio.to_thread(_read, visit, report.topic, report.records)
+        readings = await _read_newest(visit, report.topic, report.records)
         fields = fields_of(readings[:200])
         numeric = numeric_fields(readings, fields)
         report = located(report, numeric)
@@ -179,11 +179,7 @@ async def board(visit: Visit) -> Page:
     for panel in found.panels:
         wanted[panel.report.topic] = max(wanted.get(panel.report.topic, 0), panel.report.records)
     topics = await _topics(visit, next(iter(wanted)))
-    read = {
-        topic: await asyncio.to_thread(_read, visit, topic, records)
-        for topic, records in wanted.items()
-        if topic in topics
-    }
+    read = {topic: await _read_newest(visit, topic, records) for topic, records in wanted.items() if topic in topics}
     pictures = [_picture(panel, read.get(panel.report.topic)) for panel in found.panels]
     return Page(found.title, "reports", [Part("board", reports_page.board(found, pictures), live=True)], [REPORTS])
 
@@ -203,6 +199,10 @@ async def _topics(visit: Visit, wanted: str) -> list[str]:
     if wanted and not visit.live and (now is None or wanted not in now.topics):
         now = (await visit.workspace.fresh()).now  # it may be newer than the last sample
     return [] if now is None else [name for name, topic in sorted(now.topics.items()) if not topic.internal]
+
+
+async def _read_newest(visit: Visit, topic: str, records: int) -> list[Reading]:
+    return await visit.workspace.ask(lambda _: _read(visit, topic, records))
 
 
 def _read(visit: Visit, topic: str, records: int) -> list[Reading]:

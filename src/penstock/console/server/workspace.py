@@ -77,13 +77,14 @@ class Workspace:
         self._tasks.append(asyncio.create_task(self._sample()))
 
     async def close(self) -> None:
+        """Also ends what threads do for this user at this moment."""
         self._closing = True
+        self.access.close()
         self._tell()
         pending = [*self._tasks, *([self._examining] if self._examining else [])]
         for task in pending:
             task.cancel()
         await asyncio.gather(*pending, return_exceptions=True)
-        self.access.close()
 
     @property
     def cluster_id(self) -> str:
@@ -123,7 +124,7 @@ class Workspace:
         try:
             with contextlib.suppress(ClientError, KafkaError):
                 async with self._is_taking:
-                    self._take_over(await asyncio.to_thread(self._sampler.take), keep=True)
+                    self._take_over(await asyncio.to_thread(self.access.run, self._sampler.take), keep=True)
         finally:
             self._waiting -= 1
         return self.seen
@@ -146,7 +147,7 @@ class Workspace:
 
     async def ask(self, question: Callable[[ClusterAccess], Result]) -> Result:
         """A question to the cluster, in a thread."""
-        return await asyncio.to_thread(question, self.access)
+        return await asyncio.to_thread(self.access.run, question, self.access)
 
     def examine(self) -> None:
         """Let the doctor look, if the last look is old."""
@@ -157,7 +158,10 @@ class Workspace:
 
     async def _examine(self) -> None:
         try:
-            seen = await asyncio.to_thread(observe, self.access.bootstrap, Patience(watch_s=2.0), self.access.options)
+            access = self.access
+            seen = await asyncio.to_thread(
+                access.run, observe, access.bootstrap, Patience(watch_s=2.0), dict(access.options)
+            )
             findings = tuple(diagnose(seen))
             self.diagnosis = Diagnosis(findings, time.time_ns() // 1_000_000, tuple(seen.unobserved))
         except (ClientError, KafkaError) as error:
@@ -169,7 +173,7 @@ class Workspace:
             began = time.monotonic()
             try:
                 async with self._is_taking:
-                    self._take_over(await asyncio.to_thread(self._sampler.take))
+                    self._take_over(await asyncio.to_thread(self.access.run, self._sampler.take))
             except (ClientError, KafkaError) as error:
                 self.seen = replace(self.seen, problem=" ".join(str(error).split()))
                 if not self._is_silent and self._compared is not None:
@@ -184,7 +188,9 @@ class Workspace:
             took = time.monotonic() - began
             # A page that is opened meanwhile ends the long pause.
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(interval_s(took, watched=self._watchers > 0)):
+                async with asyncio.timeout(
+                    interval_s(took, watched=self._watchers > 0, failed=self.seen.problem is not None)
+                ):
                     await self._somebody_came.wait()
                     self._somebody_came.clear()
 

@@ -59,7 +59,11 @@ function live() {
     }
     document.body.dataset.connected = "yes";
   });
-  source.onerror = () => (document.body.dataset.connected = "no");
+  source.onerror = () => {
+    document.body.dataset.connected = "no";
+    // Refused for good: the session is over, and the page that answers now is the one to sign in.
+    if (source.readyState === EventSource.CLOSED) location.reload();
+  };
   addEventListener("pagehide", () => source.close());
   setInterval(() => {
     const lost = document.body.dataset.connected === "no";

@@ -11,7 +11,7 @@ Point = tuple[float, float]
 """A time in milliseconds, and a value."""
 
 WIDTH, HEIGHT = 640, 160
-LEFT, RIGHT, TOP, BOTTOM = 56, 8, 8, 22
+LEFT, RIGHT, TOP, BOTTOM = 68, 8, 8, 22
 LINES_MAX = 8
 _GAP = 5  # times the usual distance: nothing was sampled in between, and nothing is drawn
 _TIME_STEPS_S = (1, 5, 15, 30, 60, 300, 900, 1800, 3600, 3 * 3600, 6 * 3600, 86400, 7 * 86400, 30 * 86400)

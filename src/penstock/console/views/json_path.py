@@ -90,6 +90,15 @@ class Condition:
             texts.append(str(self.wanted))
         return [text.encode() for text in texts if _is_plain(text.strip('"'))]
 
+    def hidden(self) -> str:
+        """A regular expression: a document without it has no other way to write the texts that are `necessary`.
+
+        They are printable ASCII without quotes and backslashes. Of that, JSON can only write a slash in two ways, and
+        any character as \\u00 and two digits. Other escapes, such as those of letters with accents, hide nothing.
+        """
+        slash = any(b"/" in text for text in self.necessary())
+        return r"\\u00[2-7]|\\/" if slash else r"\\u00[2-7]"
+
 
 def _is_plain(text: str) -> bool:
     """Whether JSON contains this text as it is, if its writer does not escape more than it must."""
