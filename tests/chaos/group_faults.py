@@ -24,6 +24,7 @@ MOVED = (
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError._TIMED_OUT,
+    KafkaError._AUTHENTICATION,  # of a broker that was paused during the login; `check_refusals` finds refused ones
 )
 
 # Members that die are missed after four seconds; nobody waits for others to join.
