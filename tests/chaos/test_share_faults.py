@@ -79,11 +79,6 @@ def test_a_share_group(tmp_path: Path) -> None:
         campaign(cluster, 3, 2, ["kill_leader_and_member", "stop_leader"], seed=1)
 
 
-def test_a_share_group_with_tls_passwords_and_acls(tmp_path: Path) -> None:
-    with start_secured_cluster(tmp_path, ACLS, PROPERTIES) as (cluster, logins):
-        campaign(cluster, 2, 2, ["kill_leader_and_member"], 1, logins)
-
-
 def many_faults(seed: int) -> list[str]:
     """Each four times."""
     rng = random.Random(seed)

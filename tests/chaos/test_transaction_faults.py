@@ -81,11 +81,6 @@ def test_workers(tmp_path: Path, protocol: str, sizes: list[int], faults: list[s
         campaign(cluster, protocol, sizes, faults, seed=1)
 
 
-def test_workers_with_tls_passwords_and_acls(tmp_path: Path) -> None:
-    with start_secured_cluster(tmp_path, ACLS, WITH_LOGINS) as (cluster, logins):
-        campaign(cluster, "classic", [2], ["kill_coordinator_and_worker"], 1, logins)
-
-
 def plan(seed: int) -> tuple[list[int], list[str], int]:
     """Sizes of the group, faults (each four times), and the seed."""
     rng = random.Random(seed)
