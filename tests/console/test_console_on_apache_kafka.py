@@ -347,8 +347,12 @@ def test_transactions_open_and_hanging(page: Page, kafka: KafkaNode, unique_topi
         )
         request = produce_request(hanging, forgotten)
         request.transactional_id = "forgotten"
-        answer = connection.request(request, ProduceResponse, newest=UNVERIFIED_PRODUCE)
-        assert only_partition(answer).error_code == 0
+
+        def is_written() -> bool:
+            answer = connection.request(request, ProduceResponse, newest=UNVERIFIED_PRODUCE)
+            return only_partition(answer).error_code == 0
+
+        wait_until(is_written, "the broker knows the topic")
     page.goto("/transactions")
     page.click(f"#hanging tr:has-text('{hanging}') >> text=Abort")
     page.wait_for_selector("text=is aborted")
@@ -455,7 +459,7 @@ def test_dead_letters_are_redriven_once(page: Page, kafka: KafkaNode, unique_top
 
 def test_a_report(page: Page, orders: str) -> None:
     page.goto(f"/reports?topic={orders}&value=id&by=status&how=max")
-    page.wait_for_selector("figure.chart path.line")
+    page.wait_for_selector("figure.chart path.line", state="attached")  # of one minute: a line without a width
     assert page.locator("figure.chart path.line").count() == 2
 
 

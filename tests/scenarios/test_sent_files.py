@@ -70,6 +70,17 @@ def last_offset(records: memoryview) -> int:
     return int(last)
 
 
+def test_a_short_batch_before_a_long_one_is_read(node: RunningNode) -> None:
+    """What fits into the limit is too short for a range."""
+    with Wire(node) as wire:
+        create_topic(wire, "uneven")
+        for length in (1000, 300_000, 1000, 70_000, 300_000):
+            produce(wire, "uneven", batch("x" * length))
+        for offset, found in ((0, 1), (1, 1), (2, 2), (4, 1)):
+            answer = fetch(wire, "uneven", offset, partition_max_bytes=200_000)
+            assert last_offset(answer.records) == offset + found - 1
+
+
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 def test_the_kernel_sends_them(node: RunningNode, tmp_path: Path) -> None:
     trace = tmp_path / "trace"

@@ -19,7 +19,7 @@ from penstock.log.recovery import has_fault, rebuild_indexes
 from penstock.log.segment import Segment
 from penstock.log.transaction_index import AbortedTransaction, CorruptTransactionIndex
 from penstock.model.errors import ErrorCode, KafkaError
-from penstock.model.file_range import FileRange
+from penstock.model.file_range import RANGE_BYTES_MIN, FileRange
 from penstock.model.ownership import owned_by_loop
 from penstock.records.batch import HEADER_SIZE, LENGTH_OVERHEAD, BatchHeader, CorruptBatch, read_header
 from penstock.records.timestamps import Stamp, iterate_stamps
@@ -30,8 +30,6 @@ logger = logging.getLogger("penstock.log")
 _MAX_BOUNDARIES = 64
 # Reads this close to the end of the log hit the page cache: the data was written a moment ago.
 _TAIL_BYTES = 4 * 1024 * 1024
-# From this size on, the kernel may send a read from the page cache; shorter ones are cheaper to copy.
-_RANGE_BYTES = 64 * 1024
 # Attempts to find the newest record while the event loop appends.
 _ATTEMPTS = 3
 
@@ -176,7 +174,7 @@ class Segments:
             size = max(max_bytes, HEADER_SIZE)
         elif size <= 0:
             return Slice(b"", offset)
-        if takes_ranges and size >= _RANGE_BYTES and not doubted:
+        if takes_ranges and size >= RANGE_BYTES_MIN and not doubted:
             found = self._range(segment, position, size, limit, limit_offset, access)
             if found is not None:
                 return found
@@ -205,13 +203,13 @@ class Segments:
     def _range(
         self, segment: Segment, position: int, size: int, limit: int, limit_offset: int, access: Access
     ) -> Slice | None:
-        """The whole batches in `size` bytes as a range; None if they have to be read: to check them, because one is
-        larger, or because they are not in the page cache."""
+        """The whole batches in `size` bytes as a range; None if they have to be read: to check them, because they are
+        short, or because they are not in the page cache."""
         if type(access) is not LoopAccess or not segment.is_trusted(position, position + size):
             return None
         if position + size < limit:
             size, limit_offset = segment.whole_batches_in(position, size, access)
-            if not size:
+            if size < RANGE_BYTES_MIN:
                 return None
         file = segment.file
         if file is not None:

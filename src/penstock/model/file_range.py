@@ -6,6 +6,10 @@ Only the interface; `penstock.io.file_ranges` has the ranges of real files.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Final
+
+RANGE_BYTES_MIN: Final = 64 * 1024
+"""Shorter reads are cheaper to copy, and are never ranges."""
 
 
 class RangeIsGone(Exception):

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from penstock.broker.net.file_sender import FileSender
 from penstock.broker.net.latency import Latency, now_ns
 from penstock.io.files import Buffer
-from penstock.model.file_range import FileRange, RangeIsGone
+from penstock.model.file_range import RANGE_BYTES_MIN, FileRange, RangeIsGone
 from penstock.model.ownership import owned_by_loop
 from penstock.protocol.codec import join
 from penstock.protocol.primitives import Part
@@ -520,7 +520,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._out = []
         size, self._out_size = self._out_size, 0
-        if size > SEND_AT_ONCE_ABOVE and self.sends_files and any(isinstance(part, FileRange) for part in out):
+        if size > RANGE_BYTES_MIN and self.sends_files and any(isinstance(part, FileRange) for part in out):
             self._send_files(out, transport)
             return
         buffers = cast(list[Buffer], out)
