@@ -1,7 +1,7 @@
 """The security of clusters in campaigns: every connection is encrypted, authenticated and authorized.
 
-All listeners are SASL_SSL, sessions end after seconds, and nobody may do what no ACL allows. A campaign says what each
-of its users may do, and that is what the user needs: nobody is refused anything, or the campaign fails.
+All listeners are SASL_SSL, sessions end after seconds, and what no ACL allows is denied. A campaign says what each
+of its users may do, and that is what the user needs: the campaign fails if a node refuses a request.
 """
 
 from __future__ import annotations

@@ -199,7 +199,7 @@ def _health(state: ClusterState, offline_directories: Sequence[str]) -> list[Fin
 
 
 def _disk(survey: Survey) -> list[Finding]:
-    """Before nodes of Penstock have joined nobody knows their disks."""
+    """The disks of Penstock's nodes are known only after the nodes have joined."""
     size = f"the replicas take {_gib(survey.log_bytes)}"
     arriving = [each for each in survey.state.ids(Kind.PENSTOCK) if each in survey.usable_bytes]
     free = sum(survey.usable_bytes[each] for each in arriving)

@@ -28,7 +28,7 @@ class ClusterAccess:
         self._closed = False
 
     def run(self, function: Callable[Given, Result], *arguments: Given.args, **named: Given.kwargs) -> Result:
-        """Call this, in this thread. The connections that it opens end with this access, whoever waits for them."""
+        """Call this, in this thread. The connections that it opens end with this access, even if a thread waits."""
         return self._connections.run(function, *arguments, **named)
 
     @contextmanager

@@ -1,6 +1,6 @@
 """Signing in with a user of the cluster, or at an OpenID provider, and signing out.
 
-The cluster itself says whether a login is good. A session gets a new identity when somebody signs in. At the sign-out
+The cluster itself says whether a login is good. A session gets a new identity at each sign-in. At the sign-out
 it ends, with its streams; and with the last session of a user, all connections and the password.
 """
 

@@ -27,7 +27,7 @@ def event_stream(events: AsyncIterator[bytes]) -> StreamingResponse:
 
 
 class _Steps(Generic[Item]):
-    """An iterator that blocks, of which one thread at a time takes a step. It is closed by whoever leaves it last."""
+    """An iterator that blocks, of which one thread at a time takes a step. The last thread that leaves it closes it."""
 
     def __init__(self, iterator: Iterator[Item], access: ClusterAccess) -> None:
         self._iterator = iterator
@@ -80,6 +80,6 @@ async def stepped(iterator: Iterator[Item], access: ClusterAccess) -> AsyncGener
 
 
 def _forget_failure(ended: asyncio.Task[Any]) -> None:
-    """Whoever waits for the step has it; if nobody does any more, it does not matter."""
+    """No coroutine may be left to take the exception; asyncio would report it as never retrieved."""
     if not ended.cancelled():
         ended.exception()

@@ -43,7 +43,7 @@ class Workspaces:
                 await workspace.close()
 
     async def end_unused(self) -> None:
-        """For ever. Sessions also end by themselves: nobody used them, or a token expired."""
+        """Run until cancelled. Sessions also end without a sign-out: when they are idle, or a token expires."""
         while True:
             await asyncio.sleep(_LOOK_S)
             users = self._sessions.users()
