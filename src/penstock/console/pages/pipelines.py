@@ -84,7 +84,7 @@ def _queries(queries: Sequence[QueryProgress]) -> Markup | None:
         ]
         for query in queries
     ]
-    return joined(tag("h2", "Other Spark queries"), table(columns, rows, caption="Spark queries"))
+    return joined(tag("h2", "Spark queries"), table(columns, rows, caption="Spark queries"))
 
 
 def one(report: PipelineReport) -> Markup:
