@@ -53,6 +53,7 @@ ONCE_FAILED = [
         "cluster",
         265,
     ),  # an old high watermark called records committed that had replaced others after an unclean election
+    ("secured", 188),  # a log that had lost its first file noted where it began, started over, and lost its power again
     ("cluster", 400),  # a leader that resigned at a clean stop forgot what was committed
     ("cluster", 74),  # a log that started over within a batch acknowledged a start that a power loss took back
     ("secured", 52),  # a follower kept records below the leader's log start that the leader had replaced

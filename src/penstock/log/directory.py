@@ -304,6 +304,8 @@ class LogDirectory:
         log_start_offsets = dict(self._log_start_offsets)
         for topic_partition, log in self._all_logs():
             recovery_points[topic_partition] = log.recovery_point
+            if log.has_guessed_start:
+                continue
             if log.log_start_offset > log.start_known_from(0):
                 log_start_offsets[topic_partition] = log.log_start_offset
             else:

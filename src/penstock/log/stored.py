@@ -332,6 +332,12 @@ class StoredLog:
         """The log start offset after a power loss."""
         return min(self.log_start_offset, self.start_known_from(self.checkpointed_start))
 
+    @property
+    def has_guessed_start(self) -> bool:
+        """Whether the log starts where its first file does only because earlier ones may be lost. A checkpoint must not
+        say so: it would hide the records that a follower copies when it starts over."""
+        return self.may_lack_beginning and self.log_start_offset == self.first_base_offset
+
     def start_known_from(self, checkpointed: int) -> int:
         """Where the log would start after a power loss, with this checkpoint, or later.
 

@@ -124,6 +124,30 @@ def test_what_follows_a_cut_was_not_committed(disk: SimulatedDisk, is_late: bool
     assert LogDirectory(disk, "/data").high_watermarks == {ONE: 5}
 
 
+@pytest.mark.parametrize("is_late", [False, True], ids=["checkpoint", "late checkpoint"])
+def test_a_log_that_starts_over_earlier_has_its_beginning_after_a_power_loss(
+    disk: SimulatedDisk, is_late: bool
+) -> None:
+    """A follower that has lost its first segment begins with the second, until it learns that its leader begins
+    earlier. The checkpoint of that moment would hide the records that it copies then."""
+    directory = LogDirectory(disk, "/data")
+    log = open_partition(directory, ONE)
+    log.truncate_fully_and_start_at(31)
+    log.may_lack_beginning = True
+    directory.write_checkpoint(directory.checkpoint({}))
+    taken = directory.checkpoint({})
+    log.may_lack_beginning = False
+    log.truncate_fully_and_start_at(0)
+    append(log, 5)
+    log.flushed(log.flush())
+    if is_late:
+        directory.write_checkpoint(taken)
+    disk.power_loss(random.Random(0))
+
+    log = open_partition(LogDirectory(disk, "/data"), ONE)
+    assert (log.log_start_offset, log.log_end_offset) == (0, 5)
+
+
 def test_a_log_that_started_over_within_a_batch_knows_its_start_from_a_checkpoint_only(disk: SimulatedDisk) -> None:
     """A follower starts over where its leader's log starts, and then gets the whole batch that begins before it."""
     directory = LogDirectory(disk, "/data")
