@@ -40,7 +40,7 @@ def may(user: str, operation: str, resource_type: str, resource: str, pattern: s
 def start_secured_cluster(
     directory: Path, acls: Sequence[Acl], properties: Mapping[str, str], *, proxied: bool = False
 ) -> Iterator[tuple[RunningCluster, Logins]]:
-    """A cluster of three brokers, with these ACLs and their users; nobody has been refused anything when it ends."""
+    """A cluster of three brokers, with these ACLs and their users; when it ends, no node has refused a request."""
     users = {each.principal.removeprefix(USER) for each in acls}
     keys = directory / "security"
     keys.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Long fetches leave by `sendfile`: the bytes of the log, whoever reads them and however slowly."""
+"""Long fetches leave by `sendfile`: readers get the bytes of the log, however slowly they read."""
 
 from __future__ import annotations
 
