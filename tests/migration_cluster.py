@@ -36,6 +36,7 @@ SAFE = {
     "share.coordinator.state.topic.replication.factor": "3",
     "min.insync.replicas": "2",
     "default.replication.factor": "3",
+    "log.cleaner.backoff.ms": "2000",
 }
 PASSWORD = "a-password"
 READY_S = 120.0

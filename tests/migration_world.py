@@ -7,6 +7,9 @@ neither as the group was told nor as the coordinator tells others.
 
 `Transactions` writes in transactions, and aborts every fourth; what is aborted is sent again with the same number. So
 readers of committed records must see each number once, in order: an aborted record that is seen is one too many.
+
+`LatestValues` writes values and tombstones under few keys of a compacted topic. Each replica cleans its own log, so what
+must hold is that the last acknowledged value of every key is there, and that keys with a tombstone last have none.
 """
 
 from __future__ import annotations
@@ -26,8 +29,18 @@ from narrowing import present
 from penstock.client.wire.admin import Admin
 from penstock.client.wire.partition_log import PartitionLog
 from penstock.model.ids import TopicPartition
+from penstock.records.batch import iterate_headers
+from penstock.records.record import Record, iterate_records
 
 QUIET: Mapping[str, int] = {"log_level": 0}
+IDEMPOTENT: Mapping[str, bool | int] = {
+    "enable.idempotence": True,
+    # With more of them librdkafka 2.16 may send a later request before those that it repeats when a leader dies. The new
+    # leader refuses its sequence numbers, and librdkafka sends what was stored once more, with a new producer epoch:
+    # seen with leaders of Apache Kafka alone.
+    "max.in.flight": 1,
+    "message.timeout.ms": 300_000,
+}
 SETTLE_S = 180.0
 COMMAND_S = 400.0
 
@@ -118,12 +131,7 @@ class Load:
         producer = confluent_kafka.Producer(
             {
                 "bootstrap.servers": self._bootstrap,
-                "enable.idempotence": True,
-                # With more of them librdkafka 2.16 may send a later request before those that it repeats when a leader
-                # dies. The new leader refuses its sequence numbers, and librdkafka sends what was stored once more,
-                # with a new producer epoch: seen with leaders of Apache Kafka alone.
-                "max.in.flight": 1,
-                "message.timeout.ms": 300_000,
+                **IDEMPOTENT,
                 **QUIET,
                 **self._settings,
             }
@@ -384,6 +392,113 @@ class Transactions:
             assert [found[offset] for offset in sorted(found)] == list(range(self.committed)), f"partition {partition}"
             # The reader may have been stopped before the end; what it saw is what is there.
             assert self.seen[partition].items() <= found.items(), f"partition {partition} was read differently"
+
+
+class LatestValues:
+    """A writer of a compacted topic."""
+
+    CONFIGS: Mapping[str, str] = {
+        "cleanup.policy": "compact",
+        "segment.ms": "4000",
+        "min.cleanable.dirty.ratio": "0.01",
+        "delete.retention.ms": "5000",
+    }
+    KEYS = 20
+    TOMBSTONES = 7
+    """Every so many records, one is a tombstone; the keys take turns with it, as the numbers have no common divisor."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        partitions: int,
+        *,
+        each_s: float = 0.05,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        """`each_s`: the time from one record to the next."""
+        self._bootstrap = bootstrap
+        self._topic = topic
+        self._partitions = partitions
+        self._each_s = each_s
+        self._settings = dict(settings or {})
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._write, daemon=True)
+        self.acknowledged = 0
+        self.latest: list[dict[bytes, bytes | None]] = [{} for _ in range(partitions)]
+        """The last acknowledged value of each key, by partition; None for a tombstone."""
+        self.errors: list[str] = []
+
+    def __enter__(self) -> LatestValues:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _write(self) -> None:
+        producer = confluent_kafka.Producer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                **IDEMPOTENT,
+                **QUIET,
+                **self._settings,
+            }
+        )
+        sent = 0
+        while not self._stop.wait(self._each_s) and not self.errors:
+            value = None if sent % self.TOMBSTONES == 0 else str(sent)
+            key, partition = f"key-{sent % self.KEYS}", sent % self._partitions
+            producer.produce(self._topic, value, key=key, partition=partition, on_delivery=self._delivered)
+            sent += 1
+            producer.poll(0)
+        producer.flush(SETTLE_S)
+        producer.purge()
+        if sent != self.acknowledged:
+            self.errors.append(f"{self.acknowledged} of {sent} were acknowledged")
+
+    def _delivered(self, error: confluent_kafka.KafkaError | None, message: confluent_kafka.Message) -> None:
+        if error is not None:
+            self.errors.append(str(error))
+            return
+        self.latest[present(message.partition())][present(message.key())] = message.value()
+        self.acknowledged += 1
+
+    def check(self, bootstrap: str, options: Mapping[str, str] | None = None) -> None:
+        """After it has stopped: readers find the last value of each key, and the log has been cleaned."""
+        assert not self.errors, self.errors[:5]
+        remaining = 0
+        for partition in range(self._partitions):
+            with PartitionLog(bootstrap, TopicPartition(self._topic, partition), options=options) as log:
+                records = list(log.read())
+            remaining += len(records)
+            self._check(partition, records, "by its leader")
+        assert remaining < self.acknowledged, "nothing was cleaned"
+
+    def check_directory(self, data_directory: Path, partition: int) -> None:
+        """The same of the files of one replica."""
+        data = log_bytes(data_directory, self._topic, partition)
+        records = [
+            record
+            for place, header in iterate_headers(data)
+            if not header.is_control
+            for record in iterate_records(data, place, header, max_size=len(data))
+        ]
+        self._check(partition, records, f"in {data_directory}")
+        assert len(records) < self.acknowledged / self._partitions, f"{data_directory} was not cleaned"
+
+    def _check(self, partition: int, records: Sequence[Record], where: str) -> None:
+        offsets = [record.offset for record in records]
+        assert offsets == sorted(set(offsets)), f"{self._topic}-{partition} {where}: not in order"
+        found = {bytes(present(record.key)): record.value and bytes(record.value) for record in records}
+        assert _without_tombstones(found) == _without_tombstones(self.latest[partition]), (
+            f"{self._topic}-{partition} {where}"
+        )
+
+
+def _without_tombstones(values: Mapping[bytes, bytes | None]) -> dict[bytes, bytes]:
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def wait_in_sync(

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from migration_cluster import Migration, client_settings
-from migration_world import Load, Transactions
+from migration_world import LatestValues, Load, Transactions
 from penstock.client.wire.admin import Acl, Admin
 from waiting import wait_until
 
@@ -99,12 +99,13 @@ def test_three_nodes_become_penstock_and_kafka_again(
         with world.admin() as admin:
             admin.topics.create("orders", partitions=3, replication_factor=3)
             admin.topics.create("ledger", partitions=2, replication_factor=3)
-            admin.topics.create("state", partitions=1, replication_factor=3, configs={"cleanup.policy": "compact"})
+            admin.topics.create("state", partitions=2, replication_factor=3, configs=LatestValues.CONFIGS)
         if secure:
             grant(world, ["orders", "ledger", "state", "mixed-1", "mixed-2"])
         with (
             Load(world.bootstrap, "orders", 3, rate=60.0, settings=settings) as load,
             Transactions(world.bootstrap, "ledger", 2, settings=settings) as transactions,
+            LatestValues(world.bootstrap, "state", 2, settings=settings) as latest,
         ):
             table = Table(load, transactions)
 
@@ -129,6 +130,7 @@ def test_three_nodes_become_penstock_and_kafka_again(
                     note(name)
         load.check(world.bootstrap, options=world.client_options)
         transactions.check()
+        latest.check(world.bootstrap, options=world.client_options)
         table.write(title((release, level, secure)))
     finally:
         world.stop()

@@ -14,14 +14,16 @@ from pathlib import Path
 import pytest
 
 from metadata_directories import compare, read
+from metadata_shell import compare_by_shell
 from migration_cluster import Migration
-from migration_world import Load, Transactions, log_bytes
+from migration_world import LatestValues, Load, Transactions, log_bytes
 from penstock.client.wire.admin import Admin, ResourceType
 from penstock.model.ids import TopicPartition
 
 RELEASE = "4.3.1"
 MINUTES = float(os.environ.get("MIXED_MINUTES", "30"))
 NODES = (1, 2, 11, 12)
+STATE, STATE_REPLICAS = "state", [[2, 11, 12], [12, 1, 11]]
 # Snapshots are images: many of them, and nothing of the log is removed.
 SNAPSHOTS = {"metadata.log.max.record.bytes.between.snapshots": "20000", "metadata.max.retention.ms": "-1"}
 
@@ -116,9 +118,11 @@ def test_half_an_hour_of_load_and_faults(tmp_path: Path) -> None:
         with world.admin() as admin:
             admin.topics.create("orders", assignment=[[1, 11, 2], [11, 2, 12], [12, 1, 11]])
             admin.topics.create("ledger", assignment=[[2, 12, 1], [11, 1, 12]])
+            admin.topics.create(STATE, assignment=STATE_REPLICAS, configs=LatestValues.CONFIGS)
         with (
             Load(world.bootstrap, "orders", 3, rate=60.0) as load,
             Transactions(world.bootstrap, "ledger", 2) as transactions,
+            LatestValues(world.bootstrap, STATE, len(STATE_REPLICAS)) as latest,
         ):
             end = time.monotonic() + MINUTES * 60
             while time.monotonic() < end:
@@ -130,12 +134,17 @@ def test_half_an_hour_of_load_and_faults(tmp_path: Path) -> None:
                 print(f"{sum(faults.counts.values())}: {load.step()}, {transactions.step():.1f}", flush=True)
         load.check(world.bootstrap)
         transactions.check()
+        latest.check(world.bootstrap)
         world.wait_in_sync()
         _same_logs(world)
+        for partition, replicas in enumerate(STATE_REPLICAS):
+            for node_id in replicas:
+                latest.check_directory(world.data_directory(node_id), partition)
     finally:
         world.stop()
     snapshots = compare({str(node_id): read(world.data_directory(node_id)) for node_id in NODES})
     assert snapshots > len(NODES)
+    compare_by_shell([world.data_directory(node_id) for node_id in NODES], tmp_path / "shell")
     print(f"{sum(load.sent)} records, {transactions.committed} transactions, {transactions.aborted} aborted")
     print(f"{len(transactions.refused)} transactions refused; {snapshots} snapshots compared; {dict(faults.counts)}")
 
@@ -144,6 +153,8 @@ def _same_logs(world: Migration) -> None:
     with world.admin() as admin:
         topics = admin.topics.list()
     for topic in topics:
+        if topic.name == STATE:
+            continue  # each broker cleans its own log
         for partition in topic.partitions:
             place = (topic.name, partition.partition)
             first, *others = (log_bytes(world.data_directory(each), *place) for each in partition.replicas)

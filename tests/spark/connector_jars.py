@@ -37,6 +37,11 @@ def broker_jars(version: str | None = None) -> list[str]:
     return _jars("kafka-broker", ((f"-Dkafka.version={version}",),), f"broker-{version}")
 
 
+def shell_jars() -> list[str]:
+    """Of Kafka's metadata shell."""
+    return _jars("kafka-shell", ((),))
+
+
 def connect_jars() -> list[str]:
     return _jars("connect", ((),))
 
