@@ -8,8 +8,8 @@ neither as the group was told nor as the coordinator tells others.
 `Transactions` writes in transactions, and aborts every fourth; what is aborted is sent again with the same number. So
 readers of committed records must see each number once, in order: an aborted record that is seen is one too many.
 
-`LatestValues` writes values and tombstones under few keys of a compacted topic. Each replica cleans its own log, so what
-must hold is that the last acknowledged value of every key is there, and that keys with a tombstone last have none.
+`LatestValues` writes values and tombstones under few keys of a compacted topic. Each replica cleans its own log, so the
+law is that the last acknowledged value of every key is there, and that keys with a tombstone last have none.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from penstock.records.record import Record, iterate_records
 QUIET: Mapping[str, int] = {"log_level": 0}
 IDEMPOTENT: Mapping[str, bool | int] = {
     "enable.idempotence": True,
-    # With more of them librdkafka 2.16 may send a later request before those that it repeats when a leader dies. The new
-    # leader refuses its sequence numbers, and librdkafka sends what was stored once more, with a new producer epoch:
-    # seen with leaders of Apache Kafka alone.
+    # With more of them librdkafka 2.16 may send a later request before those that it repeats when a leader dies. The
+    # new leader refuses its sequence numbers, and librdkafka sends what was stored once more, with a new producer
+    # epoch: seen with leaders of Apache Kafka alone.
     "max.in.flight": 1,
     "message.timeout.ms": 300_000,
 }
