@@ -108,6 +108,7 @@ def test_pictures() -> None:
     )
     drawn = graph.mermaid(pipeline, analysis, queries)
     assert drawn.startswith("flowchart LR\n")
+    assert '  subgraph query_checked["query checked (one plan; after orders)"]' in drawn.splitlines()
     assert "  orders -.-> dead_letters" in drawn.splitlines()
 
 

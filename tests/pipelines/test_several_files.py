@@ -105,6 +105,11 @@ def test_what_is_missing_is_told_before_spark_starts(
     to_do = f"start the brokers, or correct bootstrap in {away}"
     assert (status, err.splitlines()[-1]) == (1, f"penstock: away: {why}; {to_do}")
 
+    elsewhere = written("elsewhere", source=made, sink=f'{made}, options: {{kafka.bootstrap.servers: "127.0.0.1:1"}}')
+    status, _, err = cli("pipeline", "run", elsewhere, "--once")
+    to_do = f"start the brokers, or correct bootstrap in {elsewhere}"
+    assert (status, err.splitlines()[-1]) == (1, f"penstock: elsewhere: {why}; {to_do}")
+
     namesake = written("other", name="first", source=made, sink=between)
     status, _, err = cli("pipeline", "run", first, namesake)
     assert (status, err.splitlines()[-1]) == (1, f'penstock: {first}, {namesake}: 2 pipelines are called "first"')

@@ -88,6 +88,7 @@ sinks:
         ("topic: [a, copies]", "copies", '5:33: error: query "orders" reads copies, too'),
         ("topic_pattern: orders.*", "orders-2", '5:33: error: query "orders" reads orders-2, too'),
         ("topic: orders, bootstrap: elsewhere:9092", "orders", ""),
+        ("topic: orders", "orders, options: {kafka.bootstrap.servers: elsewhere:9092}", ""),
         ("topic_pattern: shop.*", "copies", '1:1: error: query "orders" reads shop.dead-letters, where its own dead'),
     ],
 )

@@ -129,6 +129,24 @@ def test_the_doctor_says_that_a_login_fails(node: SecureNode, cli: CommandLine) 
     assert "the broker refuses the login" in result.out and "guessed" not in result.out
 
 
+def test_a_pipeline_with_a_wrong_password_ends_before_spark_starts(
+    node: SecureNode, tmp_path: Path, cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even if it is to run for ever: another attempt would fail, too."""
+    monkeypatch.setattr("penstock.cli.pipeline._session", lambda *_: pytest.fail("Spark was started"))
+    wrong = node.write("wrong.properties", node.options("alice", "no password"))
+    file = tmp_path / "copy.yaml"
+    file.write_text(
+        f"name: copy\nbootstrap: {node.bootstrap}@{wrong}\n"
+        "sources: {orders: {topic: orders-1}}\nsinks: {copies: {from: orders, topic: orders-2}}\n"
+    )
+    status, _, err = cli("pipeline", "run", str(file))
+    assert status == 1
+    assert err.splitlines()[-1].startswith("penstock: copy: ")
+    assert err.splitlines()[-1].endswith("correct the credentials, or give the user the right that is missing")
+    assert "no password" not in err
+
+
 @pytest.mark.parametrize("name", ["a,b=c;d e", "User:admin", "two\nlines refused", "*", '"'])
 def test_principals_with_odd_characters(node: SecureNode, name: str) -> None:
     """They are who they are: no superuser, nobody whom an ACL names, and no line of their own in the log."""

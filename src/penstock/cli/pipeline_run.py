@@ -10,7 +10,7 @@ import contextlib
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from penstock.pipelines.engine.runner import Runner
     from penstock.pipelines.operate.backfill import Backfill, Ranges
     from penstock.pipelines.spec.loading import Loaded
+    from penstock.pipelines.spec.model import Options
 
 
 _CHECK_S = 5.0
@@ -107,32 +108,44 @@ def refuse_namesakes(pipelines: Iterable[Loaded]) -> None:
 
 
 def check_topics(loaded: Loaded, bootstrap: str, *, once: bool) -> bool:
-    """Check that the cluster answers, and that it has the topics that are read and written. Without --once a failure is
-    only told: the queries try again. Returns whether the cluster answers."""
-    from penstock.client.errors import ClientError
+    """Check that the clusters of a pipeline answer, and that they have the topics that are read and written. Without
+    --once a failure that may heal is only told: the queries try again. Returns whether its own cluster answers."""
+    own = _has_topics(loaded, bootstrap, topics_of(loaded), {}, once=once)
+    for address, security, topics in other_clusters(loaded):
+        _has_topics(loaded, address, topics, security, once=once)
+    letters = loaded.pipeline.dead_letter_topic
+    if own is not None and letters not in own and has_dead_letters(loaded):
+        problem = "there is no topic for dead letters, so the first one ends the run"
+        note(f"{loaded.pipeline.name}: {problem}: penstock topics create {letters}")
+    return own is not None
+
+
+def _has_topics(
+    loaded: Loaded, bootstrap: str, topics: set[str], security: Mapping[str, str], *, once: bool
+) -> set[str] | None:
+    """The topics that a cluster has; None if it does not answer."""
+    from penstock.client.errors import ClientError, NotAuthorized
     from penstock.client.wire.admin import Admin
 
     name = loaded.pipeline.name
     try:
-        with Admin(bootstrap, timeout=_CHECK_S) as admin:
+        with Admin(bootstrap, timeout=_CHECK_S, options=security or None) as admin:
             known = {topic.name for topic in admin.topics.list(internal=True)}
+    except NotAuthorized as error:
+        fail(f"{name}: {error}; correct the credentials, or give the user the right that is missing")
     except ClientError as error:
         if once:
             fail(f"{name}: {error}; start the brokers, or correct bootstrap in {loaded.file}")
         note(f"{name}: {error}; the queries will try again")
-        return False
-    missing = sorted((topics_read(loaded) | topics_written(loaded)) - known)
-    letters = loaded.pipeline.dead_letter_topic
+        return None
+    missing = sorted(topics - known)
     if missing:
         problem = f"{name}: {bootstrap} has no topic {', '.join(missing)}{_meant(missing, known)}"
         to_do = f"create it: penstock topics create {' '.join(missing)}"
         if once:
             fail(f"{problem}; correct the name in {loaded.file}, or {to_do}")
         note(f"{problem}; the queries will look for it again; to {to_do}")
-    if letters not in known and has_dead_letters(loaded):
-        problem = "there is no topic for dead letters, so the first one ends the run"
-        note(f"{name}: {problem}: penstock topics create {letters}")
-    return True
+    return known
 
 
 def _meant(missing: Sequence[str], known: Iterable[str]) -> str:
@@ -144,24 +157,35 @@ def _meant(missing: Sequence[str], known: Iterable[str]) -> str:
     return f" ({hint})" if hint.startswith("did you mean") else ""
 
 
-def topics_read(loaded: Loaded) -> set[str]:
-    """From the pipeline's own cluster, and by name."""
-    from penstock.pipelines.spec.model import TopicSource
+def topics_of(loaded: Loaded) -> set[str]:
+    """Those that a pipeline reads and writes by name in its own cluster."""
+    from penstock.pipelines.spec.model import TopicSink, TopicSource
 
-    sources = loaded.pipeline.sources.values()
-    return {topic for each in sources if isinstance(each, TopicSource) and not each.bootstrap for topic in each.topic}
+    pipeline = loaded.pipeline
+    sources = [each for each in pipeline.sources.values() if isinstance(each, TopicSource) and not each.bootstrap]
+    sinks = [each for each in pipeline.sinks.values() if isinstance(each, TopicSink) and not each.bootstrap]
+    return {topic for each in sources for topic in each.topic} | {each.topic for each in sinks if each.topic}
 
 
-def topics_written(loaded: Loaded) -> set[str]:
-    """To the pipeline's own cluster, and by name."""
-    from penstock.pipelines.spec.model import TopicSink
+def other_clusters(loaded: Loaded) -> Iterator[tuple[str, Mapping[str, str], set[str]]]:
+    """The addresses, security settings and topics of sources and sinks in other clusters than the pipeline's."""
+    from penstock.pipelines.spec.model import TopicSink, TopicSource
 
-    sinks = loaded.pipeline.sinks.values()
-    return {
-        sink.topic
-        for sink in sinks
-        if isinstance(sink, TopicSink) and sink.topic and "kafka.bootstrap.servers" not in sink.options
-    }
+    pipeline = loaded.pipeline
+    for each in (*pipeline.sources.values(), *pipeline.sinks.values()):
+        if isinstance(each, TopicSource) and each.bootstrap:
+            yield each.bootstrap, _security(each.options), set(each.topic)
+        elif isinstance(each, TopicSink) and each.bootstrap:
+            yield each.bootstrap, _security(each.options), {each.topic} - {""}
+
+
+def _security(options: Options) -> dict[str, str]:
+    """The security settings of a source or a sink, by Kafka's names."""
+    from penstock.pipelines.spec.options import SECURITY_PREFIXES
+    from penstock.pipelines.spec.secrets import plain
+
+    settings = {name: value for name, value in options.items() if name.startswith(SECURITY_PREFIXES)}
+    return {name.removeprefix("kafka."): value for name, value in plain(settings).items()}
 
 
 def has_dead_letters(loaded: Loaded) -> bool:

@@ -140,15 +140,25 @@ def test_the_table_of_commands_has_their_summaries() -> None:
 
 def test_a_command_loads_what_it_uses() -> None:
     """Imports are most of the time that a quick command takes."""
-    (port,) = free_ports(1)
-    command = f"['topics', 'list', '-b', '127.0.0.1:{port}']"
-    loaded = f"import sys, penstock.cli.main as main; main.run({command}); print(*sys.modules)"
-    untraced = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}
-    result = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True, env=untraced)
-    modules = set(result.stdout.split())
+    modules = modules_of("topics", "list")
     assert "penstock.client.wire.admin.topics" in modules
     others = {"penstock.cli.pipeline", "penstock.client.wire.admin.groups", "penstock.protocol.messages.produce"}
     assert not {*others, "penstock.security.sasl.logins", "urllib.request", "tomllib"} & modules
+
+
+@pytest.mark.parametrize("command", ["pipeline list", "spark status"])
+def test_what_shows_queries_does_not_load_what_runs_them(command: str) -> None:
+    assert not {"pyspark", "pyarrow", "numba", "numpy", "penstock.arrow"} & modules_of(*command.split())
+
+
+def modules_of(*arguments: str) -> set[str]:
+    """What a command has imported when it finds no broker."""
+    (port,) = free_ports(1)
+    command = [*arguments, "-b", f"127.0.0.1:{port}"]
+    loaded = f"import sys, penstock.cli.main as main; main.run({command}); print(*sys.modules)"
+    untraced = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}
+    result = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True, env=untraced)
+    return set(result.stdout.split())
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def _loops(pipeline: Pipeline, query: QueryPlan) -> Iterator[Finding]:
     ]
     for name in query.sinks:
         sink = pipeline.sinks[name]
-        if isinstance(sink, TopicSink) and any(_reads(source, sink.topic) for source in read):
+        if isinstance(sink, TopicSink) and not sink.bootstrap and any(_reads(each, sink.topic) for each in read):
             message = (
                 f'query "{query.name}" reads {sink.topic}, too, and would read what it writes; choose another topic'
             )

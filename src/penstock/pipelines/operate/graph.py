@@ -29,7 +29,8 @@ def mermaid(pipeline: Pipeline, analysis: Analysis, queries: dict[str, QueryPlan
     for query in queries.values():
         steps = [each for each in (query.head, *query.body) if each in pipeline.steps]
         if steps:
-            lines.append(f'  subgraph query_{query.name}["query {query.name}"]')
+            notes = _query_notes(query, route(pipeline, analysis, query))
+            lines.append(f'  subgraph query_{query.name}["query {query.name}{_escaped(notes)}"]')
             lines += [f'    {each}["{each}"]' for each in steps if analysis.tables[each].query == query.name]
             lines.append("  end")
     lines += [

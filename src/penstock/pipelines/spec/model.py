@@ -224,6 +224,11 @@ class TopicSink:
         if self.value.registry and not self.value.subject and self.topic:
             object.__setattr__(self, "value", replace(self.value, subject=f"{self.topic}-value"))
 
+    @property
+    def bootstrap(self) -> str:
+        """Of another cluster than the pipeline's, or empty."""
+        return str(self.options.get("kafka.bootstrap.servers", ""))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormatSink:
