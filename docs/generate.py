@@ -1,8 +1,8 @@
 """Writes the pages of the documentation that follow from the code: `make docs`.
 
 settings.md is made from the declarations in `penstock.settings`, apis.md from the handlers of the broker, metrics.md
-from the families it declares, cli.md from the tree of commands, errors.md from the error codes that the rooms of a node
-name in their source, with the advice of errors.toml. The pictures are drawn, too. A test compares all with what is
+from the families it declares, cli.md from the tree of commands, errors.md from the error codes that the packages of a
+node name in their source, with the advice of errors.toml. The pictures are drawn, too. A test compares all with what is
 checked in.
 """
 
@@ -340,8 +340,8 @@ Errors of Penstock's own clients have names of their own: see [Producer and Cons
 [topics as Arrow tables](arrow.md#when-things-go-wrong). `penstock doctor` finds the causes of many of them:
 see [there](doctor.md).
 """
-# The rooms whose code answers requests. Clients have other uses for the same codes.
-NODE_ROOMS = (
+# The packages whose code answers requests. Clients have other uses for the same codes.
+NODE_PACKAGES = (
     "broker",
     "controller",
     "groups",
@@ -386,7 +386,7 @@ def errors_given() -> set[ErrorCode]:
     """Codes that the source of a node names otherwise than to compare with them, alone or as a set."""
     given: set[ErrorCode] = set()
     source = HERE.parent / "src" / "penstock"
-    for path in sorted(path for room in NODE_ROOMS for path in (source / room).rglob("*.py")):
+    for path in sorted(path for package in NODE_PACKAGES for path in (source / package).rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         comparisons = (node for node in ast.walk(tree) if isinstance(node, ast.Compare | ast.MatchValue | ast.Set))
         compared = {id(inner) for node in comparisons for inner in ast.walk(node)}

@@ -32,7 +32,7 @@ from penstock.spark.sink.two_phase import (
     TaskTransaction,
 )
 from penstock.spark.sink.worker_connections import WorkerConnections
-from penstock.spark.sink.writer import _told_of
+from penstock.spark.sink.writer import _task_transaction
 from penstock.spark.source.errors import BadOption
 from penstock.testing import Cluster
 
@@ -55,7 +55,7 @@ class Process:
     def write(self, sink: str, batch: int, topic: str, *values: str) -> TaskTransaction:
         transaction = self.connections.begin(sink, "run", batch)
         self.connections.write(topic, pa.table({"value": values}), transaction)
-        return _told_of(transaction)
+        return _task_transaction(transaction)
 
     def commit(
         self,

@@ -26,9 +26,8 @@ from penstock.log.producer_snapshot import CorruptSnapshot, decode_snapshot
 from penstock.log.transaction_index import CorruptTransactionIndex, TransactionIndex
 from penstock.metadata.serde import decode_record
 from penstock.metadata.unserved import UnservedRecord, kind_of
-from penstock.model.ids import uuid_text
 from penstock.model.topics import METADATA_TOPIC
-from penstock.protocol.declaration import Message
+from penstock.protocol.declaration import plain_values
 from penstock.protocol.primitives import MalformedMessage
 from penstock.records.batch import HEADER_SIZE, BatchHeader, CorruptBatch, check_crc, iterate_headers, read_header
 from penstock.records.compression import Codec
@@ -186,7 +185,7 @@ def _control(record: Record) -> Entry:
     if marker is not None:
         return {"control": ControlType(number).name, "value": {"coordinator_epoch": marker.coordinator_epoch}}
     message = parse_quorum_record(record)
-    return {"control": ControlType(number).name, "value": None if message is None else _fields(message)}
+    return {"control": ControlType(number).name, "value": None if message is None else plain_values(message)}
 
 
 def _metadata(record: Record) -> Entry:
@@ -196,18 +195,7 @@ def _metadata(record: Record) -> Entry:
         return {"unreadable": str(error), "value": _text_of(record.value)}
     if isinstance(message, UnservedRecord):
         return {"unreadable": f"metadata record of {kind_of(message)}", "value": _text_of(record.value)}
-    return {"metadata": type(message).__name__, "value": _fields(message)}
-
-
-def _fields(value: Any) -> Any:
-    """A message as plain values; ids in Kafka's spelling."""
-    if isinstance(value, Message):
-        return {name: _fields(getattr(value, name)) for name in value.__schema__.names}
-    if isinstance(value, list):
-        return [_fields(item) for item in value]
-    if isinstance(value, bytes | bytearray | memoryview):
-        return uuid_text(bytes(value)) if len(value) == 16 else bytes(value).hex()
-    return value
+    return {"metadata": type(message).__name__, "value": plain_values(message)}
 
 
 def _text_of(data: bytes | None) -> Any:

@@ -124,13 +124,13 @@ def stop(
         penstock pipeline stop orders
         penstock pipeline stop orders --now --timeout 10
     """
-    from penstock.pipelines.operate.remote import report_of, told_to_stop
+    from penstock.pipelines.operate.remote import report_of, request_stop
 
     report = report_of(bootstrap_server, name)
     if not report.is_live:
         ended = {"lost": "was last heard of", "failed": "has failed"}.get(report.state, report.state)
         fail(f"{name} does not run: it {ended} {_since(report)} ago, on {report.driver}")
-    report = told_to_stop(bootstrap_server, report, now=now, timeout=timeout)
+    report = request_stop(bootstrap_server, report, now=now, timeout=timeout)
     if report.state == "lost":
         fail(f"{name} has not reported since it was asked to stop; its driver was {report.driver}")
     if not report.is_live:

@@ -88,7 +88,7 @@ def analyzed(loaded: Loaded, session: SparkSession, json: bool) -> bool:
 
 def compared(loaded: Loaded, session: Callable[[], SparkSession], json: bool) -> bool:
     """Whether all queries can continue from their checkpoints."""
-    from penstock.pipelines.engine.checkpoints import against_checkpoints, reader, told
+    from penstock.pipelines.engine.checkpoints import against_checkpoints, edit_message, reader
 
     found: list[dict[str, Any]] = []
     fine = True
@@ -98,7 +98,7 @@ def compared(loaded: Loaded, session: Callable[[], SparkSession], json: bool) ->
         for edit in comparison.edits:
             found.append({"query": query, "verdict": edit.verdict, "message": edit.message, "path": list(edit.path)})
             if not json:
-                note(told(loaded, query, edit))
+                note(edit_message(loaded, query, edit))
         if not json:
             state = comparison.verdict if comparison.edits else "unchanged" if comparison.found else "no checkpoint yet"
             print(f"{query}: {state}")

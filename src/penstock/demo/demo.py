@@ -98,7 +98,7 @@ class Demo:
         """Nothing reads the reported lines any more."""
         self._acting = threading.Lock()
         self._workers: dict[str, Worker] = {}
-        self._is_closed = threading.Lock()
+        self._closing = threading.Lock()
 
     # Stages.
 
@@ -265,7 +265,7 @@ class Demo:
 
     def close(self) -> None:
         """Ends everything; may be called twice, and before the demo has started completely."""
-        with self._is_closed:
+        with self._closing:
             self.stopping.set()
             for part in (self.clients, self.console, self.installation, self.pipelines, self.cluster):
                 if part is not None:

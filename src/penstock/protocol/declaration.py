@@ -26,6 +26,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple, dataclass_transform
 
+from penstock.model.ids import uuid_text
 from penstock.protocol.primitives import PLAIN_KINDS, Scalar, Variable
 
 _UNSET: Any = object()
@@ -200,6 +201,17 @@ class Message(metaclass=MessageType):
         if self.unknown_tags:
             shown.append(f"unknown_tags={self.unknown_tags!r}")
         return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def plain_values(value: Any) -> Any:
+    """A message as dictionaries, lists and plain values, for people; ids in Kafka's spelling, other bytes as hex."""
+    if isinstance(value, Message):
+        return {name: plain_values(getattr(value, name)) for name in value.__schema__.names}
+    if isinstance(value, list):
+        return [plain_values(item) for item in value]
+    if isinstance(value, bytes | bytearray | memoryview):
+        return uuid_text(bytes(value)) if len(value) == 16 else bytes(value).hex()
+    return value
 
 
 def _abridged(value: object) -> str:

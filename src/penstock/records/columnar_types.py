@@ -1,10 +1,10 @@
 """Compiles columnar kernels: for one signature each, at the first call, so that numba's cache has one entry for each.
 
 The first call on a machine compiles (some tenths of a second to a second a kernel); in later processes it loads (some
-hundredths). A program pays only for the kernels that it uses. Whoever forks workers, or wants no first batch to wait,
-calls `compile_kernels`. Kernels release the GIL, so other threads run meanwhile. Kernels use pointers, not arrays, and
-pass them to each other: an array's reference counts cost more than the work, and its indexes, which may be negative,
-make the code several times larger, and its compilation slower (`pointer_to`).
+hundredths). A program pays only for the kernels that it uses. A program that forks workers, or whose first batch must
+not wait, calls `compile_kernels`. Kernels release the GIL, so other threads run meanwhile. Kernels use pointers, not
+arrays, and pass them to each other: an array's reference counts cost more than the work, and its indexes, which may be
+negative, make the code several times larger, and its compilation slower (`pointer_to`).
 """
 
 from __future__ import annotations

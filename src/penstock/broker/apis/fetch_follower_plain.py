@@ -14,7 +14,7 @@ from penstock.broker.net.connection import Connection
 from penstock.broker.net.request import Request
 from penstock.broker.partitions.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH
 from penstock.broker.partitions.follower_fetch import FollowerFetches
-from penstock.broker.partitions.follower_sessions import Asked
+from penstock.broker.partitions.follower_sessions import FetchPosition
 from penstock.model.errors import KafkaError
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.messages.fetch import FetchRequest
@@ -41,7 +41,7 @@ END_SIZE = 18
 class Read(NamedTuple):
     message: FetchRequest
     """Without the partitions."""
-    asked: list[Asked]
+    asked: list[FetchPosition]
     broker_id: int
     broker_epoch: int
 
@@ -96,7 +96,7 @@ def _read_request(frame: memoryview) -> Read | None:
     if tags or session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         return None
     topics, position = read_uvarint(frame, position + START_SIZE)
-    asked: list[Asked] = []
+    asked: list[FetchPosition] = []
     for _ in range(topics - 1):
         topic_id = bytes(frame[position : position + TOPIC_ID_SIZE])
         partitions, position = read_uvarint(frame, position + TOPIC_ID_SIZE)

@@ -26,7 +26,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from penstock.broker.apis.services import ProduceServices
-from penstock.broker.net.connection import Connection, Reply
+from penstock.broker.net.connection import Connection, PendingReply
 from penstock.broker.net.request import Request
 from penstock.broker.partitions.replica import Replica
 from penstock.log.log import Appended
@@ -96,7 +96,7 @@ class Produce:
         self._pending: dict[int, PartitionProduceResponse] = {}
         self._rewriting = 0
         self._unverified: list[Unverified] = []
-        self._reply: Reply | None = None
+        self._reply: PendingReply | None = None
         self._deadline: asyncio.TimerHandle | None = None
 
     def start(self) -> ProduceResponse | None:

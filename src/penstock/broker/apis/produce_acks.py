@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.apis.produce import fail, refuse
 from penstock.broker.apis.services import ProduceServices
-from penstock.broker.net.connection import Connection, Reply
+from penstock.broker.net.connection import Connection, PendingReply
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.frames import response_parts
@@ -27,7 +27,7 @@ Answered = tuple[int, int, bytes]
 """A request whose records are in the log: its correlation id, the offset after its records, its reply."""
 
 
-class Acknowledgement(Reply):
+class Acknowledgement(PendingReply):
     """The place of appended requests in the queue of replies."""
 
     __slots__ = ("_answered", "_leader", "_log_start_offset", "_services", "_target")

@@ -18,7 +18,7 @@ from penstock.shares.states import Acknowledgement, AcknowledgeType
 MEMBER_ID_MAX = 36
 RENEWALS_SINCE = 2
 
-Asked = share_fetch.FetchTopic | share_acknowledge.AcknowledgeTopic
+RequestedTopic = share_fetch.FetchTopic | share_acknowledge.AcknowledgeTopic
 Batches = Sequence[share_fetch.AcknowledgementBatch] | Sequence[share_acknowledge.AcknowledgementBatch]
 
 
@@ -68,7 +68,7 @@ class Acknowledging:
         self._session = session
         self._is_renewal = is_renewal
 
-    def run(self, topics: Sequence[Asked], done: Callable[[], None]) -> None:
+    def run(self, topics: Sequence[RequestedTopic], done: Callable[[], None]) -> None:
         """Partitions without acknowledgements have no result."""
         asked = [
             (PartitionKey(topic.topic_id, partition.partition_index), partition.acknowledgement_batches)

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from penstock.broker.authentication.verifications import Verifications
 from penstock.broker.log_limiter import SparingLog
-from penstock.broker.net.connection import Connection, Reply
+from penstock.broker.net.connection import Connection, PendingReply
 from penstock.io.clock import Clock
 from penstock.security.sasl.authentication import Authentication, Close, PassOn, Send, Step, Verify
 from penstock.security.sasl.exchange import Accepted, AuthenticationFailed, Challenge
@@ -75,11 +75,11 @@ class Gate:
         """Runs of requests are handled one by one: the session may end between two of them."""
         return start
 
-    def _verified(self, reply: Reply, outcome: Challenge | Accepted | AuthenticationFailed) -> None:
+    def _verified(self, reply: PendingReply, outcome: Challenge | Accepted | AuthenticationFailed) -> None:
         if reply.is_wanted:
             self._carry_out(self._authentication.verified(outcome, self._clock.boottime_ms()), reply)
 
-    def _carry_out(self, step: Step, reply: Reply | None) -> None:
+    def _carry_out(self, step: Step, reply: PendingReply | None) -> None:
         """`reply`: the place of a request that had to wait."""
         connection = self._connection
         if isinstance(step, Close):
@@ -100,7 +100,7 @@ class Gate:
         self._connection.authenticated(session.principal, by_token=session.by_token)
         self._connection.let_in(self if self._authentication.needs_watching else None)
 
-    def _refuse(self, step: Close, reply: Reply | None) -> None:
+    def _refuse(self, step: Close, reply: PendingReply | None) -> None:
         connection = self._connection
         self._counts.failed += 1
         self._log.log(
@@ -116,6 +116,6 @@ class Gate:
         place = reply or connection.park(mute=True)
         self._loop.call_later(self._failure_delay_s, self._end, place, step.reply)
 
-    def _end(self, place: Reply, answer: bytes) -> None:
+    def _end(self, place: PendingReply, answer: bytes) -> None:
         if place.is_wanted:
             self._connection.end_with(place, [answer] if answer else [])

@@ -106,8 +106,8 @@ QUOTA_LABELS = ("resource", "user", "clientId")
 THROTTLE_TIME = QUOTAS.gauge(
     "kafka_server_quota_throttle_time",
     "How long a client was throttled, in milliseconds: the average of the requests that were throttled in the last "
-    "eleven seconds. The resource is Produce, Fetch, Request or ControllerMutation (told by the active controller). "
-    "Clients that did nothing in that time are not listed.",
+    "eleven seconds. The resource is Produce, Fetch, Request or ControllerMutation (reported by the active "
+    "controller). Clients that did nothing in that time are not listed.",
     *QUOTA_LABELS,
 )
 QUOTA_BYTE_RATE = QUOTAS.gauge(
@@ -184,8 +184,8 @@ DIRECTORY_OFFLINE = REPLICAS.gauge(
 GROUPS = Section("Consumer groups and transactions")
 GROUP_LAG = GROUPS.gauge(
     "kafka_consumergroup_lag",
-    "Records between what the group has committed and the end of the partition; told by the group's coordinator, which "
-    "asks the partitions' leaders.",
+    "Records between what the group has committed and the end of the partition; reported by the group's coordinator, "
+    "which asks the partitions' leaders.",
     "consumergroup",
     "topic",
     "partition",
@@ -205,7 +205,7 @@ GROUP_STATES = GROUPS.gauge(
 )
 SHARE_LAG = GROUPS.gauge(
     "penstock_sharegroup_lag",
-    "Records of the partition that the share group has not finished: neither accepted nor discarded. Told by the "
+    "Records of the partition that the share group has not finished: neither accepted nor discarded. Reported by the "
     "group's coordinator, which asks the share coordinators and the partitions' leaders.",
     "sharegroup",
     "topic",
@@ -220,14 +220,14 @@ SHARE_START = GROUPS.gauge(
 )
 SHARE_ACQUIRED = GROUPS.gauge(
     "penstock_sharegroup_acquired_records",
-    "Records that members of the share group have and have not acknowledged; told by the partition's leader.",
+    "Records that members of the share group have and have not acknowledged; reported by the partition's leader.",
     "sharegroup",
     "topic",
     "partition",
 )
 SHARE_LAST_ATTEMPTS = GROUPS.gauge(
     "penstock_sharegroup_last_attempt_records",
-    "Records on their last delivery, under way or next: if it fails, they are discarded. Told by the partition's "
+    "Records on their last delivery, under way or next: if it fails, they are discarded. Reported by the partition's "
     "leader.",
     "sharegroup",
     "topic",
@@ -236,7 +236,7 @@ SHARE_LAST_ATTEMPTS = GROUPS.gauge(
 SHARE_DELIVERIES = GROUPS.counter(
     "penstock_sharegroup_deliveries_total",
     "Deliveries to the share group that ended, by how: accepted, released, rejected, lock_timeout, and delivery_limit "
-    "for those that failed and were the last. Told by the partitions' leaders.",
+    "for those that failed and were the last. Reported by the partitions' leaders.",
     "sharegroup",
     "topic",
     "outcome",
@@ -295,7 +295,7 @@ RAFT_HIGH_WATERMARK = QUORUM.gauge(
 RAFT_LOG_END = QUORUM.gauge("kafka_server_raftmetrics_logendoffset", "Where the node's metadata log ends.")
 RAFT_LAG = QUORUM.gauge(
     "penstock_raft_replica_lag",
-    "Records of the metadata log that another node lacks; told by the quorum's leader.",
+    "Records of the metadata log that another node lacks; reported by the quorum's leader.",
     "replica",
     "role",
 )

@@ -10,12 +10,12 @@ Theory of operation:
 - Frames are handled synchronously as they are found. All replies to one read leave in one `writelines`. Small replies
   leave only after all connections that the event loop found readable have been read: waking the client is the most
   expensive part of a reply, so the first reply wakes it and the others find it awake.
-- A request that cannot be answered yet parks a `Reply`, which keeps its place in the queue. Later replies wait behind
-  it, because Kafka answers each connection in order. Fetch and rewritten Produce requests also mute the connection:
-  no later frame is handled until they are answered. Produce with acks=all on a flushed topic does not mute, so that a
-  pipelining producer keeps the disk busy. A connection with too many parked replies, or whose peer does not read, is
-  not read from: this is the back-pressure, and TCP carries it to the client. Nor is that of a client that has exceeded
-  a quota (`throttle`).
+- A request that cannot be answered yet parks a `PendingReply`, which keeps its place in the queue. Later replies wait
+  behind it, because Kafka answers each connection in order. Fetch and rewritten Produce requests also mute the
+  connection: no later frame is handled until they are answered. Produce with acks=all on a flushed topic does not mute,
+  so that a pipelining producer keeps the disk busy. A connection with too many parked replies, or whose peer does not
+  read, is not read from: this is the back-pressure, and TCP carries it to the client. Nor is that of a client that has
+  exceeded a quota (`throttle`).
 - Long fetch replies contain ranges of files, which leave by `sendfile` (`FileSender`) if the connection is plain TCP.
 - A listener with SASL gives each connection a gate, which gets the frames until the client is authenticated. Until then
   frames are limited to `sasl.server.max.receive.size`, and a buffer grows only as bytes arrive.
@@ -85,7 +85,7 @@ class Gate(Protocol):
     def handle_run(self, connection: Connection, view: memoryview, start: int, end: int, /) -> int: ...
 
 
-class Reply:
+class PendingReply:
     """Keeps the place of an unanswered request, or of several that are answered together, in its connection's queue of
     replies."""
 
@@ -145,8 +145,8 @@ class Connection(asyncio.BufferedProtocol):
         self._filled = 0
         self._out: list[Part] = []
         self._out_size = 0
-        self._parked: deque[Reply] = deque()
-        self._muted_by: Reply | None = None
+        self._parked: deque[PendingReply] = deque()
+        self._muted_by: PendingReply | None = None
         # The target of the last plain produce request, and while there is one, recent ones by the beginning of their
         # requests. Only their handler knows the type.
         self.produce_target: object = None
@@ -250,7 +250,7 @@ class Connection(asyncio.BufferedProtocol):
         self._frame_max = listener.request_bytes_max
         self._small_frame_max = min(listener.small_request_bytes_max, listener.request_bytes_max)
 
-    def end_with(self, place: Reply, parts: Sequence[Part]) -> None:
+    def end_with(self, place: PendingReply, parts: Sequence[Part]) -> None:
         """Answer a request that was parked, and close."""
         self._held |= ENDING
         place.complete(parts)
@@ -413,7 +413,7 @@ class Connection(asyncio.BufferedProtocol):
     def send(self, parts: Sequence[Part]) -> None:
         """Send the reply to the current request, which did not have to wait."""
         if self._parked:
-            reply = Reply(self)
+            reply = PendingReply(self)
             reply.parts = parts
             self._enqueue(reply)
         else:
@@ -436,7 +436,7 @@ class Connection(asyncio.BufferedProtocol):
         listener = self.listener
         if self._parked:
             self.latency = listener.plain_latency
-            waiting = Reply(self, requests)
+            waiting = PendingReply(self, requests)
             waiting.parts = [reply]
             self._enqueue(waiting)
         else:
@@ -446,16 +446,16 @@ class Connection(asyncio.BufferedProtocol):
                 listener.plain_since = self.since
             listener.plain_requests += requests
 
-    def park(self, *, mute: bool = False) -> Reply:
-        """Reserve the place of the current request; `Reply.complete` answers it."""
-        reply = Reply(self)
+    def park(self, *, mute: bool = False) -> PendingReply:
+        """Reserve the place of the current request; `PendingReply.complete` answers it."""
+        reply = PendingReply(self)
         self._enqueue(reply)
         if mute:
             self._muted_by = reply
             self._hold(MUTED)
         return reply
 
-    def park_until(self, reply: Reply, deadline: float) -> None:
+    def park_until(self, reply: PendingReply, deadline: float) -> None:
         """Reserve a place for a reply that expires if it is not completed by then, in the loop's time.
 
         The replies of a connection share one timer, which is nearly always set already.
@@ -480,13 +480,13 @@ class Connection(asyncio.BufferedProtocol):
         if following < math.inf:
             self._watch(following)
 
-    def _enqueue(self, reply: Reply) -> None:
+    def _enqueue(self, reply: PendingReply) -> None:
         self._parked.append(reply)
         self.listener.limits.parked += 1
         if len(self._parked) >= self._parked_max:
             self._hold(CROWDED)
 
-    def reply_completed(self, reply: Reply) -> None:
+    def reply_completed(self, reply: PendingReply) -> None:
         if self._held & CLOSED:
             return
         released = 0

@@ -14,7 +14,7 @@ from collections.abc import Generator
 from functools import partial
 from typing import Any, Final
 
-from penstock.broker.net.connection import Reply
+from penstock.broker.net.connection import PendingReply
 from penstock.broker.net.request import Request
 from penstock.broker.slices import SLICE_S, Slices
 from penstock.protocol.primitives import Part
@@ -48,7 +48,7 @@ class LongAnswers:
             return end.value
         return _UNFINISHED
 
-    def _slice(self, request: Request, steps: Steps, reply: Reply, until: float) -> bool:
+    def _slice(self, request: Request, steps: Steps, reply: PendingReply, until: float) -> bool:
         if not reply.is_wanted:
             steps.close()
             return False
@@ -67,7 +67,7 @@ class LongAnswers:
         return False
 
     @staticmethod
-    def _encoded(request: Request, reply: Reply, encoding: asyncio.Future[list[Part]]) -> None:
+    def _encoded(request: Request, reply: PendingReply, encoding: asyncio.Future[list[Part]]) -> None:
         error = encoding.exception()
         if error is not None:
             logger.error("API %d v%d cannot be answered", request.api_key, request.version, exc_info=error)

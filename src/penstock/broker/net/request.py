@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker.net.connection import Connection, Reply
+from penstock.broker.net.connection import Connection, PendingReply
 from penstock.io.files import Buffer
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.codec import join
@@ -160,7 +160,7 @@ class Request:
         reply.on_lost = on_lost
         return lambda response: self.complete(reply, response)
 
-    def _place(self, *, mute: bool = False) -> Reply:
+    def _place(self, *, mute: bool = False) -> PendingReply:
         """The place of the answer among those to the client's other requests."""
         return self.connection.park(mute=mute)
 
@@ -182,7 +182,7 @@ class Request:
         request.meter = self.meter
         return request
 
-    def complete(self, reply: Reply, response: Any) -> None:
+    def complete(self, reply: PendingReply, response: Any) -> None:
         """Answer a request that was parked."""
         if not reply.is_wanted:
             return
@@ -213,7 +213,7 @@ class PostponedRequest(Request):
 
     __slots__ = ("_reply",)
 
-    def __init__(self, reply: Reply, *request: Any) -> None:
+    def __init__(self, reply: PendingReply, *request: Any) -> None:
         super().__init__(*request)
         self._reply = reply
 
@@ -221,7 +221,7 @@ class PostponedRequest(Request):
     def is_wanted(self) -> bool:
         return self._reply.is_wanted
 
-    def _place(self, *, mute: bool = False) -> Reply:
+    def _place(self, *, mute: bool = False) -> PendingReply:
         return self._reply
 
     def answer(self, response: Any) -> None:

@@ -29,7 +29,7 @@ from penstock.broker.metadata.registration import Registration
 from penstock.broker.net.peers import Peer
 from penstock.broker.partitions.fetch_sessions import INITIAL_EPOCH, NO_SESSION
 from penstock.broker.partitions.flusher import Flusher
-from penstock.broker.partitions.follower_sessions import Asked, Found
+from penstock.broker.partitions.follower_sessions import FetchPosition, Found
 from penstock.broker.partitions.replica import Replica
 from penstock.broker.partitions.replication_frames import Answer, ReplicaFetch
 from penstock.broker.partitions.throttle import ReplicationThrottle
@@ -344,7 +344,7 @@ class Fetcher:
             session_id=self._session_id,
             session_epoch=self._session_epoch,
         )
-        asked: list[Asked] = []
+        asked: list[FetchPosition] = []
         max_bytes = settings.replica_fetch_max_bytes
         for key, followed in self._changed.items():
             log = followed.replica.log

@@ -17,7 +17,7 @@ from penstock.broker.net.request import Request
 from penstock.broker.partitions.divergence import divergence
 from penstock.broker.partitions.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH
 from penstock.broker.partitions.follower_sessions import (
-    Asked,
+    FetchPosition,
     FollowerSession,
     FollowerSessions,
     Found,
@@ -94,13 +94,13 @@ class FollowerFetches:
         return self.begin(request, message, session, asked_of(message, by_id=session.by_id))
 
     def begin(
-        self, request: Request, message: FetchRequest, session: FollowerSession, asked: Iterable[Asked]
+        self, request: Request, message: FetchRequest, session: FollowerSession, asked: Iterable[FetchPosition]
     ) -> FetchResponse | None:
         """Handle a request whose session is open; `asked`: the partitions that it names."""
         return FollowerFetch(self, request, message, session).start(asked)
 
 
-Told = tuple[Position, PartitionData | Found]
+PartitionResult = tuple[Position, PartitionData | Found]
 
 
 def refusal(index: int, code: ErrorCode) -> PartitionData:
@@ -167,10 +167,10 @@ class FollowerFetch:
         self._is_full = message.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH)  # the answer contains everything named
         self._bytes_missing = 0
         self._is_done = False
-        self._reading: list[Told] | None = None
+        self._reading: list[PartitionResult] | None = None
         self._deadline: asyncio.TimerHandle | None = None
 
-    def start(self, asked: Iterable[Asked]) -> FetchResponse | None:
+    def start(self, asked: Iterable[FetchPosition]) -> FetchResponse | None:
         session = self._session
         self._note_progress(session.update(self._message, asked))
         message, limits = self._message, self._request.connection.listener.limits
@@ -203,7 +203,7 @@ class FollowerFetch:
             try:
                 replica, leader = self._find_again(position) or self._find(position)
                 offset = position.offset
-                is_new = position.told_high_watermark < 0
+                is_new = position.sent_high_watermark < 0
                 if is_new or offset != leader.log_end or position.last_fetched_epoch != replica.log.epochs.latest:
                     session.due[position] = None
                     session.has_news = True
@@ -251,12 +251,12 @@ class FollowerFetch:
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
-    def _read(self) -> tuple[list[Told], list[ColdRead]]:
+    def _read(self) -> tuple[list[PartitionResult], list[ColdRead]]:
         """The results within the size limits. Data that a thread must read has a placeholder in them."""
         session = self._session
         left = self._message.max_bytes
         found_data = False
-        results: list[Told] = []
+        results: list[PartitionResult] = []
         cold: list[ColdRead] = []
         session.has_news = False
         for position in list(session.due):
@@ -362,7 +362,7 @@ class FollowerFetch:
         del session.due[position]
         return data, None
 
-    def _read_cold(self, results: list[Told], cold: list[ColdRead]) -> None:
+    def _read_cold(self, results: list[PartitionResult], cold: list[ColdRead]) -> None:
         self._reading = results
         future = self._fetches.loop.run_in_executor(None, lambda: [each.read() for each in cold])
         future.add_done_callback(lambda done: self._was_read(cold, done))
@@ -386,7 +386,7 @@ class FollowerFetch:
                 each.data.records = outcome
         self._finish(results)
 
-    def _is_enough(self, results: list[Told]) -> bool:
+    def _is_enough(self, results: list[PartitionResult]) -> bool:
         message = self._message
         if message.max_wait_ms <= 0 or not self._session.positions:
             return True
@@ -449,14 +449,14 @@ class FollowerFetch:
         elif self._is_enough(results) or is_over:
             self._finish(results)
 
-    def _finish(self, results: list[Told]) -> None:
+    def _finish(self, results: list[PartitionResult]) -> None:
         self._forget()
         request = self._request
         found = _plain_results(results) if request.version >= TOPIC_IDS_SINCE else None
         if found is None:
             request.complete(self._reply, self._response(results))
         elif self._reply.is_wanted:
-            self._note_told(results)
+            self._note_sent(results)
             self._reply.complete(encode_response(request.correlation_id, self._session.id, found))
 
     def _forget(self) -> None:
@@ -470,11 +470,11 @@ class FollowerFetch:
 
     # -- the answer -------------------------------------------------------------------------------------------------
 
-    def _response(self, results: list[Told]) -> FetchResponse:
+    def _response(self, results: list[PartitionResult]) -> FetchResponse:
         session = self._session
         response = FetchResponse(session_id=session.id)
         by_topic: dict[str | bytes, FetchableTopicResponse] = {}
-        self._note_told(results)
+        self._note_sent(results)
         for position, found in results:
             data = partition_data(position.index, found) if isinstance(found, Found) else found
             topic = by_topic.get(position.topic)
@@ -490,10 +490,10 @@ class FollowerFetch:
             session.close()
         return response
 
-    def _note_told(self, results: list[Told]) -> None:
+    def _note_sent(self, results: list[PartitionResult]) -> None:
         session, counts = self._session, self._fetches.counts
         for position, data in results:
-            position.told(data)
+            position.note_sent(data)
             if data.records:
                 session.unconfirmed[position] = None
                 counts.bytes_out += len(data.records)
@@ -510,7 +510,7 @@ def partition_data(index: int, found: Found) -> PartitionData:
     )
 
 
-def _plain_results(results: list[Told]) -> ByTopic | None:
+def _plain_results(results: list[PartitionResult]) -> ByTopic | None:
     """The results by topic id and partition; None if one of them is not plain."""
     by_topic: ByTopic = {}
     for position, data in results:

@@ -38,11 +38,11 @@ LAST_EPOCH = 0x7FFFFFFF
 SHORT_WAIT_S = 0.02
 EXPECTATION_S = 2.0
 
-Asked = tuple[PartitionKey, int, int, int, int, int]
+FetchPosition = tuple[PartitionKey, int, int, int, int, int]
 """A partition in a request: current leader epoch, fetch offset, last fetched epoch, log start offset, max bytes."""
 
 
-def asked_of(request: FetchRequest, *, by_id: bool) -> Iterator[Asked]:
+def asked_of(request: FetchRequest, *, by_id: bool) -> Iterator[FetchPosition]:
     for topic in request.topics:
         key: TopicKey = topic.topic_id if by_id else topic.topic
         for partition in topic.partitions:
@@ -68,8 +68,18 @@ class Position:
     """A follower's position in one partition, from its last request; watches the replica it fetches from."""
 
     __slots__ = (
-        "epoch", "index", "last_fetched_epoch", "log_start", "max_bytes", "offset", "replica", "sent_from", "session",
-        "told_high_watermark", "told_log_start", "topic",
+        "epoch",
+        "index",
+        "last_fetched_epoch",
+        "log_start",
+        "max_bytes",
+        "offset",
+        "replica",
+        "sent_from",
+        "sent_high_watermark",
+        "sent_log_start",
+        "session",
+        "topic",
     )  # fmt: skip
 
     def __init__(self, session: FollowerSession, topic: TopicKey, index: int) -> None:
@@ -83,8 +93,8 @@ class Position:
         self.log_start = -1
         self.max_bytes = 0
         self.replica: Replica | None = None
-        self.told_high_watermark = -1
-        self.told_log_start = -1
+        self.sent_high_watermark = -1
+        self.sent_log_start = -1
         self.sent_from = -1  # start offset of the data sent last
 
     def watch(self, replica: Replica) -> None:
@@ -99,18 +109,18 @@ class Position:
             self.replica = None
 
     def has_news(self, data: PartitionData | Found) -> bool:
-        return data.high_watermark != self.told_high_watermark or data.log_start_offset != self.told_log_start
+        return data.high_watermark != self.sent_high_watermark or data.log_start_offset != self.sent_log_start
 
     @property
     def is_doubtful(self) -> bool:
         """Whether the follower requests the same data again: it may have found that data corrupt."""
         return self.offset == self.sent_from
 
-    def told(self, data: PartitionData | Found) -> None:
+    def note_sent(self, data: PartitionData | Found) -> None:
         if data.records:
             self.sent_from = self.offset
-        self.told_high_watermark = data.high_watermark
-        self.told_log_start = data.log_start_offset
+        self.sent_high_watermark = data.high_watermark
+        self.sent_log_start = data.log_start_offset
 
     def appended(self, size: int) -> None:
         session = self.session
@@ -164,7 +174,7 @@ class FollowerSession:
     # Whether a position may be due for more than a high watermark that no fetch waits for.
     has_news: bool = field(default=True, init=False)
 
-    def update(self, request: FetchRequest, asked: Iterable[Asked]) -> list[Position]:
+    def update(self, request: FetchRequest, asked: Iterable[FetchPosition]) -> list[Position]:
         """Apply a request. Returns the positions that it names, and those for which every fetch counts."""
         for forgotten in request.forgotten_topics_data:
             topic: TopicKey = forgotten.topic_id if self.by_id else forgotten.topic

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from typing import Any, NamedTuple
 
-from penstock.broker.partitions.follower_sessions import Asked, Found
+from penstock.broker.partitions.follower_sessions import FetchPosition, Found
 from penstock.io.files import Buffer
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.codec import decode
@@ -45,13 +45,13 @@ class ReplicaFetch:
 
     __slots__ = ("_asked", "message")
 
-    def __init__(self, message: FetchRequest, asked: list[Asked]) -> None:
+    def __init__(self, message: FetchRequest, asked: list[FetchPosition]) -> None:
         self.message = message
         self._asked = asked
 
     def encode(self, version: int, correlation_id: int, client_id: str) -> bytes:
         message = self.message
-        by_topic: dict[bytes, list[Asked]] = {}
+        by_topic: dict[bytes, list[FetchPosition]] = {}
         for asked in self._asked:
             topic_id = asked[0][0]
             assert isinstance(topic_id, bytes)
@@ -90,7 +90,7 @@ class ReplicaFetch:
         return read_response(frame, version, position)
 
 
-def _topic(topic_id: bytes, partitions: list[Asked]) -> FetchTopic:
+def _topic(topic_id: bytes, partitions: list[FetchPosition]) -> FetchTopic:
     return FetchTopic(
         topic_id=topic_id,
         partitions=[

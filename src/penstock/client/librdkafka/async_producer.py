@@ -81,8 +81,8 @@ class AsyncProducer(ProducerBase[K, V]):
         headers: Headers | None = None,
     ) -> AsyncDelivery:
         """Queue a record; await the returned delivery for its offset."""
-        if self._is_closed is not None:
-            raise Closed(self._is_closed)
+        if self._closed_because is not None:
+            raise Closed(self._closed_because)
         self._begin()
         if len(self._waiting) >= _WAITING_MAX:
             raise self._queue_full()
@@ -139,7 +139,7 @@ class AsyncProducer(ProducerBase[K, V]):
 
     def _tick(self) -> None:
         """Poll for outcomes, pass on waiting records, and repeat while any record is in flight."""
-        if self._is_closed is not None:
+        if self._closed_because is not None:
             return
         self._poll(0)
         self._advance()
@@ -220,7 +220,7 @@ class AsyncProducer(ProducerBase[K, V]):
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # as the synchronous twin
         """Flush; records not acknowledged within the timeout are dropped and raised as not delivered."""
-        if self._is_closed is not None:
+        if self._closed_because is not None:
             return
         self._begin()
         try:
@@ -243,8 +243,8 @@ class AsyncProducer(ProducerBase[K, V]):
         return await self._loop.run_in_executor(None, function, *arguments)
 
     def _check_open(self) -> None:
-        if self._is_closed is not None:
-            raise Closed(self._is_closed)
+        if self._closed_because is not None:
+            raise Closed(self._closed_because)
         self._begin()
 
 

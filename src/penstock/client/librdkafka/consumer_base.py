@@ -86,7 +86,7 @@ class ConsumerBase(Generic[K, V]):
         incremental = "cooperative" in strategy or given.get("group.protocol") == "consumer"
         self._trouble = Trouble(bootstrap)
         self._closing = False
-        self._is_closed: str | None = None
+        self._closed_because: str | None = None
         self._lock = threading.RLock()
         self._letters = DeadLetterOffice(on_error, bootstrap, given) if isinstance(on_error, DeadLetter) else None
         if self._letters is None and on_error not in ("raise", "skip"):
@@ -379,7 +379,7 @@ class ConsumerBase(Generic[K, V]):
 
     def close(self) -> None:
         """Commit, with `auto_commit`, the processed records, and leave the group."""
-        if self._is_closed is not None:
+        if self._closed_because is not None:
             return
         with self._use():
             try:
@@ -392,19 +392,19 @@ class ConsumerBase(Generic[K, V]):
                 try:
                     self._client.close()  # hooks that this calls may still use the consumer
                 finally:
-                    self._is_closed = "the consumer is closed: make a new one"
+                    self._closed_because = "the consumer is closed: make a new one"
                     if self._letters is not None:
                         self._letters.close()
 
     def _check_open(self) -> None:
-        if self._is_closed is not None:
-            raise Closed(self._is_closed)
+        if self._closed_because is not None:
+            raise Closed(self._closed_because)
 
     def _at_exit(self) -> None:
         """Do nothing: records that the consumer did not commit are read again."""
 
     def _forked(self) -> None:
-        self._is_closed = "a consumer does not survive a fork: make one in the new process"
+        self._closed_because = "a consumer does not survive a fork: make one in the new process"
 
     @contextmanager
     def _use(self) -> Iterator[None]:

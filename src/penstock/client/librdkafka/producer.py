@@ -127,7 +127,7 @@ class Producer(ProducerBase[K, V]):
 
     def close(self, timeout: float | None = None) -> None:
         """Flush; records not acknowledged within the timeout are dropped and raised as not delivered."""
-        if self._is_closed is not None:
+        if self._closed_because is not None:
             return
         try:
             self._transactions.close()
@@ -143,5 +143,5 @@ class Producer(ProducerBase[K, V]):
         return Transaction(self._transactions)
 
     def _check_open(self) -> None:
-        if self._is_closed is not None:
-            raise Closed(self._is_closed)
+        if self._closed_because is not None:
+            raise Closed(self._closed_because)

@@ -132,7 +132,7 @@ class ProducerBase(Generic[K, V]):
         self._polling = threading.Lock()
         self._failed: dict[Delivery, ClientError] = {}
         self._failed_count = 0
-        self._is_closed: str | None = None
+        self._closed_because: str | None = None
         watch(self)
 
     def __len__(self) -> int:
@@ -210,8 +210,8 @@ class ProducerBase(Generic[K, V]):
 
     def _open(self, topic: str) -> Iterator[int]:
         """Return the turns of a topic, once it is known to exist."""
-        if self._is_closed is not None:
-            raise Closed(self._is_closed)
+        if self._closed_because is not None:
+            raise Closed(self._closed_because)
         patience = time.monotonic() + min(_TOPIC_PATIENCE_S, self._max_block)
         while True:
             count, error = ask_partitions(self._client, topic, self._max_block, self._trouble)
@@ -283,7 +283,7 @@ class ProducerBase(Generic[K, V]):
     # Closing.
 
     def _ended(self, why: str) -> None:
-        self._is_closed = why
+        self._closed_because = why
         self._turns = {}
         self._partitions = {}
 
@@ -297,7 +297,7 @@ class ProducerBase(Generic[K, V]):
 
     def _at_exit(self) -> None:
         """Try a last flush for a producer that was not closed, and log it."""
-        if self._is_closed is None and len(self._client):
+        if self._closed_because is None and len(self._client):
             left = self._flush(_EXIT_S)
             logger.error(
                 "a producer was not closed; of its last records %d are not acknowledged", left + self._failed_count

@@ -25,7 +25,7 @@ class ClusterAccess:
         self._connections = Bundle()
         self._idle: list[Admin] = []
         self._lock = threading.Lock()
-        self._closed = False
+        self._is_closed = False
 
     def run(self, function: Callable[Given, Result], *arguments: Given.args, **named: Given.kwargs) -> Result:
         """Call this, in this thread. The connections that it opens end with this access, even if a thread waits."""
@@ -51,7 +51,7 @@ class ClusterAccess:
 
     def _give_back(self, admin: Admin, *, is_usable: bool) -> None:
         with self._lock:
-            if is_usable and not self._closed and len(self._idle) < _IDLE_MAX:
+            if is_usable and not self._is_closed and len(self._idle) < _IDLE_MAX:
                 self._idle.append(admin)
                 return
         admin.close()
@@ -59,7 +59,7 @@ class ClusterAccess:
     def close(self) -> None:
         """Also forgets the password, which is here and in the open connections, and nowhere else."""
         with self._lock:
-            self._closed = True
+            self._is_closed = True
             idle, self._idle = self._idle, []
         self._connections.cut()
         for admin in idle:

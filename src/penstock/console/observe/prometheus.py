@@ -28,11 +28,11 @@ Key = tuple[str, tuple[str, ...], int]
 
 
 class PrometheusHistory:
-    def __init__(self, url: str, match: str = "", told: Callable[[], None] = lambda: None) -> None:
-        """`told` is called in a thread when there is something new."""
+    def __init__(self, url: str, match: str = "", on_change: Callable[[], None] = lambda: None) -> None:
+        """`on_change` is called in a thread when there is something new."""
         self._url = url.rstrip("/")
         self._match = match
-        self._told = told
+        self._on_change = on_change
         self._lock = threading.Lock()
         self._known: dict[Key, tuple[float, dict[str, list[Point]]]] = {}
         self._asked: set[Key] = set()
@@ -74,7 +74,7 @@ class PrometheusHistory:
                     del self._known[next(iter(self._known))]
                 self._known[key] = (time.monotonic(), found)
             self.problem = problem
-        self._told()
+        self._on_change()
 
     def _get(self, wanted: Question, begin_s: float, end_s: float) -> Any:
         form = {"query": wanted.query, "start": f"{begin_s:.0f}", "end": f"{end_s:.0f}", "step": f"{wanted.step_s}s"}

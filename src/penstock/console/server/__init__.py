@@ -1,1 +1,1 @@
-"""HTTP: routes, sessions, streams, changes. The only room that knows requests and responses."""
+"""HTTP: routes, sessions, streams, changes. The only package that knows requests and responses."""

@@ -204,9 +204,9 @@ def _place(form: Form) -> tuple[int, int]:
 def stop_pipeline(access: ClusterAccess, form: Form) -> str:
     if access.options:
         raise Refused(f"use the command line for clusters with passwords: penstock pipeline stop {form['name']}")
-    from penstock.pipelines.operate.remote import report_of, told_to_stop
+    from penstock.pipelines.operate.remote import report_of, request_stop
 
-    report = told_to_stop(access.bootstrap, report_of(access.bootstrap, form["name"]), now=False, timeout=1.0)
+    report = request_stop(access.bootstrap, report_of(access.bootstrap, form["name"]), now=False, timeout=1.0)
     return f"Pipeline {form['name']} was asked to stop; it is {report.state}."
 
 

@@ -15,9 +15,8 @@ from typing import Any, Literal
 
 from penstock.console.views.text import hex_dump, one_line, visible
 from penstock.model.errors import KafkaError
-from penstock.model.ids import uuid_text
 from penstock.protocol.codec import MalformedMessage, decode_from
-from penstock.protocol.declaration import Message
+from penstock.protocol.declaration import Message, plain_values
 from penstock.protocol.messages import group_records, transaction_records
 
 Kind = Literal["null", "empty", "json", "text", "hex", "avro", "protobuf", "json-schema", "record"]
@@ -166,14 +165,4 @@ def _message(kind: type[Message], data: bytes | None, version: int | None, prett
     except (MalformedMessage, KafkaError, ValueError) as error:
         return Decoded("hex", len(data), data[:_HEX_PREVIEW].hex(" "), note=str(error))
     name = kind.__name__.removesuffix("Key").removesuffix("Value")
-    return _document("record", len(data), {name: _fields(message)}, pretty)
-
-
-def _fields(value: Any) -> Any:
-    if isinstance(value, Message):
-        return {name: _fields(getattr(value, name)) for name in value.__schema__.names}
-    if isinstance(value, list):
-        return [_fields(item) for item in value]
-    if isinstance(value, bytes | bytearray | memoryview):
-        return uuid_text(bytes(value)) if len(value) == 16 else bytes(value).hex()
-    return value
+    return _document("record", len(data), {name: plain_values(message)}, pretty)

@@ -93,7 +93,7 @@ class AvroCodec:
         try:
             value = fastavro.schemaless_reader(body, _avro(self.schema), None)
         except Exception as error:  # noqa: BLE001  # a codec fails in many ways, and each is a record's own
-            return None, _told("Avro", error)
+            return None, _error_text("Avro", error)
         if body.tell() != len(data):
             return None, f"not Avro of the schema: {len(data) - body.tell()} bytes are left over"
         return value, None
@@ -122,7 +122,7 @@ class ProtobufCodec:
         try:
             return _row(_message_class(self.descriptors, self.message).FromString(data)), None
         except DecodeError as error:
-            return None, _told("Protobuf", error)
+            return None, _error_text("Protobuf", error)
 
     def encode(self, row: Any) -> bytes:
         message = _message_class(self.descriptors, self.message)()
@@ -131,7 +131,7 @@ class ProtobufCodec:
         return data
 
 
-def _told(kind: str, error: Exception) -> str:
+def _error_text(kind: str, error: Exception) -> str:
     return f"not {kind} of the schema: {type(error).__name__} {error}"[:_ERROR_CHARACTERS_MAX]
 
 

@@ -89,7 +89,7 @@ class _Planned:
         self._directory = directory
         self._session = session
         self._sources = sources
-        self._tables = Tables(session, pipeline, analysis, directory, tells=False)
+        self._tables = Tables(session, pipeline, analysis, directory, makes_dead_letters=False)
 
     @property
     def frames(self) -> dict[str, DataFrame]:

@@ -27,6 +27,7 @@ from penstock.pipelines.sinks import Sink, SinkUnavailable
 from penstock.pipelines.sinks.delta import MERGE_SCHEMA
 from penstock.pipelines.sinks.opening import open_sink
 from penstock.pipelines.spec.model import FormatSink, Pipeline, TopicSink, TopicSource
+from penstock.pipelines.spec.sink_formats import ANY_FORMAT, SINK_FORMATS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -58,7 +59,7 @@ class BatchPlan:
         if query.head in pipeline.sources:
             fitting = self._sources.fitting(query.head, batch)
             pipeline = replace(pipeline, sources={**pipeline.sources, query.head: fitting})
-        tables = Tables(batch.sparkSession, pipeline, self._analysis, self._directory, tells=True)
+        tables = Tables(batch.sparkSession, pipeline, self._analysis, self._directory, makes_dead_letters=True)
         statics = [name for name in query.body if self._analysis.tables[name].drive == "static"]
         for name in statics:
             if name in pipeline.sources:
@@ -193,7 +194,7 @@ class BatchWriter:
         for name in self._query.sinks:
             sink = self._pipeline.sinks[name]
             if isinstance(sink, FormatSink):
-                if sink.format in ("delta", "iceberg") and self._gets_columns(sink):
+                if SINK_FORMATS.get(sink.format, ANY_FORMAT).adds_columns and self._gets_columns(sink):
                     sink = replace(sink, options={MERGE_SCHEMA: "true", **sink.options})
                 refusals = on_refusal(self._pipeline, self._analysis, name) != "fail"
                 names = (name, self._pipeline.name, self._query.name, self._directory)

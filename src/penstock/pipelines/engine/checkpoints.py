@@ -50,7 +50,7 @@ def guard(files: Files, checkpoint: str, query: str, shape: QueryShape, loaded: 
     if before is not None:
         for edit in compare(before, shape, query):
             if edit.verdict != "safe":
-                raise PipelineFailed(told(loaded, query, edit))
+                raise PipelineFailed(edit_message(loaded, query, edit))
     if before != shape:
         files.write_note(f"{checkpoint}/{NOTE}", shape.to_json())
 
@@ -72,7 +72,7 @@ def against_checkpoints(loaded: Loaded, read: ReadNote) -> Iterator[Comparison]:
         yield Comparison(name, compare(before, after, name) if before is not None else [], before is not None)
 
 
-def told(loaded: Loaded, query: str, edit: Edit) -> str:
+def edit_message(loaded: Loaded, query: str, edit: Edit) -> str:
     """One line: the position in the file, the effect of the edit, and what to do."""
     at = loaded.places.find(edit.path)
     place = loaded.file if at is None else f"{loaded.file}:{at.line}:{at.column}"

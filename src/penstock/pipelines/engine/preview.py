@@ -101,7 +101,7 @@ def _computed(session: SparkSession, loaded: Loaded, analysis: Analysis, table: 
     raw = {name: sources.table(session, name) for name in names if name in loaded.pipeline.sources}
     fitting = {name: sources.fitting(name, frame) for name, frame in raw.items()}
     pipeline = replace(loaded.pipeline, sources={**loaded.pipeline.sources, **fitting})
-    tables = Tables(session, pipeline, analysis, loaded.directory, tells=True)
+    tables = Tables(session, pipeline, analysis, loaded.directory, makes_dead_letters=True)
     for name in names:
         if name in raw:
             tables.add_source(name, raw[name])

@@ -120,7 +120,7 @@ def query_input(
         if query.drive != "stream":
             return sources.table(session, query.head)
         return sources.stream(session, query.head, headers=uses_headers(pipeline, analysis, query))
-    tables = Tables(session, pipeline, analysis, directory, tells=False)
+    tables = Tables(session, pipeline, analysis, directory, makes_dead_letters=False)
     for name in query.upstream:
         source = pipeline.sources.get(name)
         if source is None:

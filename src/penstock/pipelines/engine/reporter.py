@@ -46,7 +46,7 @@ class Reporter:
         self._control_key = f"{CONTROL_KEY}{report().name}".encode()
         self._closing = threading.Event()
         self._give_up_at = 0.0
-        self._told: PipelineReport | None = None
+        self._last_written: PipelineReport | None = None
         self._troubled = False
         self._topic: PipelinesTopic | None = None
         self._orders: Consumer[bytes, bytes] | None = None
@@ -92,9 +92,9 @@ class Reporter:
             topic.make()
             self._orders = self._opened()
         report = self._report()
-        if is_due(self._told, report):
+        if is_due(self._last_written, report):
             topic.put(f"{REPORT_KEY}{report.name}", report.to_json())
-            self._told = report
+            self._last_written = report
 
     def _opened(self) -> Consumer[bytes, bytes]:
         from penstock.client.librdkafka.consumer import Consumer

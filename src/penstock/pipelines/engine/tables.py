@@ -56,7 +56,7 @@ class Tables:
     pipeline: Pipeline
     analysis: Analysis
     directory: str
-    tells: bool
+    makes_dead_letters: bool
     """Whether to produce dead letters (in a body) or only to omit the rows (on the way to a head)."""
     frames: dict[str, DataFrame] = field(default_factory=dict)
     dead: list[DeadRows] = field(default_factory=list)
@@ -70,8 +70,8 @@ class Tables:
         if isinstance(source, TopicSource):
             frame = decoded(raw, source, self.directory)
             frame = self._decode_errors(name, source, frame)
-            frame = frame if self.tells else frame.drop(SOURCE_ROW)
-        elif self.tells and self.analysis.tables[name].drive == "stream":
+            frame = frame if self.makes_dead_letters else frame.drop(SOURCE_ROW)
+        elif self.makes_dead_letters and self.analysis.tables[name].drive == "stream":
             frame = _with_row_as_record(raw)
         self._finish(name, frame)
 
@@ -118,7 +118,7 @@ class Tables:
         except PipelineFailed:
             raise
         except Exception as error:
-            raise StepFailed(f'step "{table.name}": {_told(error, function)}') from error
+            raise StepFailed(f'step "{table.name}": {_error_text(error, function)}') from error
 
     def _planned(self, table: Table, step: Step, function: Callable[..., Any] | None) -> DataFrame:
         if function is not None:
@@ -145,10 +145,10 @@ class Tables:
             where = f.format_string("%s-%d at offset %d", f.col("_topic"), f.col("_partition"), f.col("_offset"))
             message = f.concat(f.lit(f'source "{name}": '), where, f.lit(": "), f.col(ERROR)["reason"])
             return frame.filter(f.when(f.col(ERROR).isNull(), True).otherwise(f.raise_error(message).cast("boolean")))
-        if source.on_error == "dead-letter" and self.tells:
+        if source.on_error == "dead-letter" and self.makes_dead_letters:
             error = f.col(ERROR)
-            told = [error["reason"].alias(REASON), error["field"].alias(FIELD), error["kind"].alias(KIND)]
-            bad = frame.filter(error.isNotNull()).select(SOURCE_ROW, *told)
+            details = [error["reason"].alias(REASON), error["field"].alias(FIELD), error["kind"].alias(KIND)]
+            bad = frame.filter(error.isNotNull()).select(SOURCE_ROW, *details)
             self.dead.append(DeadRows(name, bad, multiplied=False, kinds=kinds_of_errors(source)))
         return frame.filter(f.col(ERROR).isNull()).drop(ERROR)
 
@@ -162,10 +162,10 @@ class Tables:
             return frame
         if expectation.otherwise == "fail":
             return frame.filter(f.when(holds, True).otherwise(f.raise_error(f.lit(message)).cast("boolean")))
-        if expectation.otherwise == "dead-letter" and self.tells:
+        if expectation.otherwise == "dead-letter" and self.makes_dead_letters:
             fields = ", ".join(sql.columns_in(expectation.that))
-            told = [f.lit(message).alias(REASON), f.lit(fields or None).cast("string").alias(FIELD)]
-            bad = frame.filter(~holds).select(SOURCE_ROW, *told, f.lit(message).alias(KIND))
+            details = [f.lit(message).alias(REASON), f.lit(fields or None).cast("string").alias(FIELD)]
+            bad = frame.filter(~holds).select(SOURCE_ROW, *details, f.lit(message).alias(KIND))
             self.dead.append(DeadRows(name, bad, self.analysis.tables[name].multiplies, kinds=(message,)))
         return frame.filter(holds)
 
@@ -200,7 +200,7 @@ def function_named(reference: str, directory: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
-def _told(error: Exception, function: Callable[..., Any] | None) -> str:
+def _error_text(error: Exception, function: Callable[..., Any] | None) -> str:
     """What Spark says of the SQL; or the exception of the function, with its innermost line in the function's file."""
     from pyspark.errors import PySparkException
 

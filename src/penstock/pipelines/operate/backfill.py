@@ -30,6 +30,7 @@ from penstock.pipelines.spec.model import (
     TopicSource,
 )
 from penstock.pipelines.spec.problems import nearest
+from penstock.pipelines.spec.sink_formats import ANY_FORMAT, SINK_FORMATS
 from penstock.spark.source.offsets import EARLIEST, LATEST, Bound, Offsets, parse_offsets
 
 if TYPE_CHECKING:  # the console uses this module, and does not have what SQL is parsed with
@@ -244,7 +245,7 @@ def _beside(name: str, sink: Sink, suffix: str) -> Sink:
     if sink.path:
         return replace(sink, path=sink.path.rstrip("/") + suffix)
     if sink.table:
-        is_index = sink.format == "elasticsearch"
+        is_index = SINK_FORMATS.get(sink.format, ANY_FORMAT).table_is_index
         return replace(sink, table=sink.table + suffix if is_index else _table_beside(sink.table, suffix))
     for option in _PLACES:
         place = sink.options.get(option)

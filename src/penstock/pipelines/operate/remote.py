@@ -52,7 +52,7 @@ def report_of(bootstrap: str, name: str) -> PipelineReport:
     return known[name]
 
 
-def told_to_stop(bootstrap: str, report: PipelineReport, *, now: bool, timeout: float) -> PipelineReport:
+def request_stop(bootstrap: str, report: PipelineReport, *, now: bool, timeout: float) -> PipelineReport:
     """Commands a run to stop; returns its report when it has ended or the time is up."""
     key = f"{REPORT_KEY}{report.name}"
     partition = TopicPartition(TOPIC, 0)

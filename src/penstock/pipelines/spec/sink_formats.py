@@ -29,6 +29,10 @@ class SinkFormat:
     """Rows without a record of their own need a key."""
     appends: bool = False
     """Without a key, rows are added and never replaced."""
+    adds_columns: bool = False
+    """Its table can get columns that it did not have."""
+    table_is_index: bool = False
+    """`table` is the name of an index, in which a dot has no meaning."""
 
 
 _KEYED = ("key", "history", "history_time")
@@ -43,10 +47,22 @@ SINK_FORMATS = {
     **dict.fromkeys(("parquet", "json", "csv", "orc", "text"), _FILES),
     "console": SinkFormat("spark:ConsoleSink"),
     "delta": SinkFormat(
-        "delta:DeltaSink", ("path",), ("path", "partition_by", *_KEYED), "deltalake", "pipelines", appends=True
+        "delta:DeltaSink",
+        ("path",),
+        ("path", "partition_by", *_KEYED),
+        "deltalake",
+        "pipelines",
+        appends=True,
+        adds_columns=True,
     ),
     "iceberg": SinkFormat(
-        "iceberg:IcebergSink", ("table",), ("table", "partition_by", *_KEYED), "pyiceberg", "iceberg", appends=True
+        "iceberg:IcebergSink",
+        ("table",),
+        ("table", "partition_by", *_KEYED),
+        "pyiceberg",
+        "iceberg",
+        appends=True,
+        adds_columns=True,
     ),
     "postgres": SinkFormat(
         "postgres:PostgresSink", ("table",), ("table", "on_error", *_KEYED), "psycopg", "postgres", appends=True
@@ -59,6 +75,7 @@ SINK_FORMATS = {
         "elastic_transport",
         "elasticsearch",
         origin_or_key=True,
+        table_is_index=True,
     ),
     "snowflake": SinkFormat(
         "snowflake:SnowflakeSink", ("table",), ("table", "key"), "snowflake.connector", "snowflake", appends=True

@@ -98,9 +98,9 @@ class _Sink:
             raise
 
     def commit_batch(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        sink_batch, told = _told(messages)
+        sink_batch, transactions = _transactions_of(messages)
         if sink_batch is not None:
-            steps = two_phase.commit(sink_batch.sink, sink_batch.batch, sink_batch.query, told)
+            steps = two_phase.commit(sink_batch.sink, sink_batch.batch, sink_batch.query, transactions)
             self._run(sink_batch, steps)
 
     def abort_batch(self, messages: Sequence[WriterCommitMessage | None], usual: SinkBatch | None) -> None:
@@ -108,7 +108,7 @@ class _Sink:
 
         Otherwise tasks are being stopped, and may still start to write.
         """
-        sink_batch, _ = _told(messages)
+        sink_batch, _ = _transactions_of(messages)
         if (sink_batch := sink_batch or usual) is None or None not in messages:
             return
         deadline = time.monotonic() + STRAGGLERS_S
@@ -134,7 +134,7 @@ class _Sink:
             if transaction is not None:
                 _abort_quietly(transaction)
             raise
-        return None if transaction is None else _told_of(transaction)
+        return None if transaction is None else _task_transaction(transaction)
 
     def _run(self, sink_batch: SinkBatch, steps: two_phase.Steps) -> None:
         try:
@@ -218,22 +218,22 @@ def batch_sink(options: Mapping[str, str], schema: StructType, *, overwrite: boo
     return sink
 
 
-def _told(messages: Sequence[WriterCommitMessage | None]) -> tuple[SinkBatch | None, list[TaskTransaction]]:
+def _transactions_of(messages: Sequence[WriterCommitMessage | None]) -> tuple[SinkBatch | None, list[TaskTransaction]]:
     sink_batch: SinkBatch | None = None
-    told: list[TaskTransaction] = []
+    transactions: list[TaskTransaction] = []
     for message in messages:
         if isinstance(message, TaskMessage):
             sink_batch = sink_batch or message.sink_batch
             if message.transaction is not None:
-                told.append(message.transaction)
-    return sink_batch, told
+                transactions.append(message.transaction)
+    return sink_batch, transactions
 
 
 def _short(run: str) -> str:
     return run.replace("-", "")[:12]
 
 
-def _told_of(transaction: Transaction) -> TaskTransaction:
+def _task_transaction(transaction: Transaction) -> TaskTransaction:
     identity = transaction.identity
     partitions = tuple(str(partition) for partition in sorted(transaction.partitions))
     return TaskTransaction(transaction.transactional_id, identity.producer_id, identity.producer_epoch, partitions)

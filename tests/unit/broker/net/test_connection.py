@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from penstock.broker.net.connection import Connection, Reply
+from penstock.broker.net.connection import Connection, PendingReply
 from penstock.broker.net.latency import Latency
 from penstock.broker.net.server import ConnectionLimits, Listener
 from penstock.simulator.twins.loop import SimulatedLoop, simulate
@@ -31,7 +31,7 @@ class Server:
 
     def __init__(self, loop: SimulatedLoop, handle: Handle) -> None:
         self.handled: list[str] = []
-        self.parked: dict[str, Reply] = {}
+        self.parked: dict[str, PendingReply] = {}
         self.connection: Connection | None = None
         self._handle = handle
         self.listener = Listener(

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.broker.apis.fetch_follower_plain import read_request
 from penstock.broker.partitions.follower_fetch import partition_data
-from penstock.broker.partitions.follower_sessions import Asked, Found, asked_of
+from penstock.broker.partitions.follower_sessions import FetchPosition, Found, asked_of
 from penstock.broker.partitions.replication_frames import Answer, ReplicaFetch, encode_response, read_response
 from penstock.protocol.apis import ApiKey
 from penstock.protocol.codec import decode_from, encode
@@ -28,7 +28,7 @@ from penstock.protocol.primitives import MalformedMessage
 TOPICS = [bytes([number]) * 16 for number in range(1, 200)]
 
 
-def some_asked(chance: random.Random) -> list[Asked]:
+def some_asked(chance: random.Random) -> list[FetchPosition]:
     topics, partitions = chance.choice(((0, 0), (1, 1), (3, 2), (2, 130), (130, 1)))
     return [
         ((topic, index), chance.randrange(9), chance.randrange(1 << 40), chance.randrange(9), index, 1 << 20)
