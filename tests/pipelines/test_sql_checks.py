@@ -12,6 +12,7 @@ from penstock.pipelines.check import column_types, sql_checks
 from penstock.pipelines.check.sql_checks import Rules
 from penstock.pipelines.check.validate import validate
 from penstock.pipelines.spec import options, spark_sql, sql
+from penstock.pipelines.spec.sink_formats import option_names
 from pipelines.valid_sql import TABLES, VALID_SQL
 
 ROOT = Path(__file__).parents[2]
@@ -100,4 +101,4 @@ def test_options_of_postgres_are_those_of_libpq() -> None:
     pq = pytest.importorskip("psycopg.pq")
     libpq = {each.keyword.decode() for each in pq.Conninfo.get_defaults()}
 
-    assert libpq <= set(options.SINK_OPTIONS["postgres"].names)
+    assert libpq <= set(option_names("postgres"))

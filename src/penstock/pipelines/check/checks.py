@@ -33,7 +33,7 @@ from penstock.pipelines.spec.model import (
 )
 from penstock.pipelines.spec.problems import Path, nearest
 from penstock.pipelines.spec.secrets import Secret
-from penstock.pipelines.spec.sink_formats import GROUP, HISTORY, SINK_FORMATS, missing_package
+from penstock.pipelines.spec.sink_formats import ANY_FORMAT, GROUP, HISTORY, SINK_FORMATS, missing_package
 from penstock.pipelines.spec.sql import Columns, SqlInvalid
 
 FILE_FORMATS = ("parquet", "json", "csv", "orc", "text", "delta")
@@ -310,7 +310,7 @@ class _Check:
         else:
             yield from self._format(sink.format, tuple(SINK_FORMATS), (*path, "format"))
         yield from _fields_of_kind(sink, path)
-        declared = options.SINK_OPTIONS.get(sink.format) or options.format_options(sink.format, reads=False)
+        declared = SINK_FORMATS.get(sink.format, ANY_FORMAT).options or options.format_options(sink.format, reads=False)
         if not entry_points(group=GROUP, name=sink.format):
             yield from _options(sink.options, declared, sink.format, path)
         if table is not None:

@@ -21,14 +21,14 @@ from penstock.pipelines.sinks.destination import ORIGIN, Destination, Refused, S
 from penstock.pipelines.sinks.merging import quoted_path
 from penstock.pipelines.sinks.shaping import as_json, in_order_by
 from penstock.pipelines.sinks.tasks import Receipt, Task, run_tasks
-from penstock.pipelines.spec.options import SINK_OPTIONS
 from penstock.pipelines.spec.problems import PipelineFailed, nearest
+from penstock.pipelines.spec.sink_formats import option_names
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-OPTIONS = SINK_OPTIONS["cassandra"].names
+OPTIONS = option_names("cassandra")
 _TIMES = "yyyy-MM-dd HH:mm:ss.SSSXX"
 _CONCURRENCY = 100
 _CONNECT_S = 10.0

@@ -29,14 +29,14 @@ from urllib.parse import quote
 from penstock.pipelines.sinks.destination import ORIGIN, Destination, Refused, Sink, SinkUnavailable, judged
 from penstock.pipelines.sinks.shaping import as_json, in_order_by
 from penstock.pipelines.sinks.tasks import Receipt, Task, run_tasks
-from penstock.pipelines.spec.options import SINK_OPTIONS
 from penstock.pipelines.spec.problems import PipelineFailed, nearest
+from penstock.pipelines.spec.sink_formats import option_names
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
-OPTIONS = SINK_OPTIONS["elasticsearch"].names
+OPTIONS = option_names("elasticsearch")
 _ID, _DOCUMENT = "id", "document"
 _BULK_BYTES = 4 * 1024 * 1024
 _BULK_DOCUMENTS = 2000

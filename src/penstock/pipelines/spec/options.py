@@ -68,76 +68,21 @@ def _wrong(option: Option, value: str | Secret) -> str:
     return ""
 
 
-def _words(text: str) -> list[str]:
+def words(text: str) -> list[str]:
     return text.split()
 
 
-def _texts(names: str) -> tuple[Option, ...]:
+def texts(names: str) -> tuple[Option, ...]:
     return tuple(map(Option, names.split()))
 
 
-def _numbers(names: str) -> tuple[Option, ...]:
+def numbers(names: str) -> tuple[Option, ...]:
     return tuple(Option(name, "number") for name in names.split())
 
 
-# -- Sinks.
-
-_LIBPQ = """
-host hostaddr dbname user password passfile require_auth channel_binding client_encoding options application_name
-fallback_application_name replication gssencmode requiressl sslnegotiation sslcompression sslcert sslkey sslkeylogfile
-sslpassword sslcertmode sslrootcert sslcrl sslcrldir sslsni requirepeer ssl_min_protocol_version
-ssl_max_protocol_version min_protocol_version max_protocol_version krbsrvname gsslib gssdelegation service
-servicefile scram_client_key
-scram_server_key oauth_issuer oauth_client_id oauth_client_secret oauth_scope port
-"""
-_LEVELS = _words("ANY ONE TWO THREE QUORUM ALL LOCAL_QUORUM EACH_QUORUM SERIAL LOCAL_SERIAL LOCAL_ONE")
-
-SINK_OPTIONS: dict[str, Declared] = {
-    "postgres": Declared(
-        (
-            Option("dsn"),
-            *_texts(_LIBPQ),
-            *_numbers(
-                "connect_timeout keepalives keepalives_idle keepalives_interval keepalives_count tcp_user_timeout"
-            ),
-            Option("sslmode", choices=("disable", "allow", "prefer", "require", "verify-ca", "verify-full")),
-            Option("load_balance_hosts", choices=("disable", "random")),
-            Option(
-                "target_session_attrs",
-                choices=("any", "read-write", "read-only", "primary", "standby", "prefer-standby"),
-            ),
-        )
-    ),
-    "cassandra": Declared(
-        (
-            *_texts("hosts username password datacenter"),
-            Option("port", "number"),
-            Option("consistency", choices=tuple(_LEVELS)),
-        )
-    ),
-    "elasticsearch": Declared((*_texts("hosts api_key username password ca_certs"), Option("verify_certs", "truth"))),
-    "snowflake": Declared(
-        _texts("account user password warehouse database schema role authenticator token private_key_file host"),
-        passes_on=True,
-    ),
-    "delta": Declared(
-        (Option("optimizeEvery", "number"), Option("mergeSchema", "truth"), Option("vacuumHours", "number")),
-        passes_on=True,
-    ),
-    "iceberg": Declared(
-        (
-            *_texts("catalog uri warehouse credential token scope"),
-            Option("type", choices=("rest", "sql", "glue", "hive", "dynamodb", "bigquery", "in-memory")),
-            Option("mergeSchema", "truth"),
-        ),
-        passes_on=True,
-    ),
-    "console": Declared((Option("numRows", "number"), Option("truncate", "truth"))),
-}
-
 # -- Topics. A test compares these names with those of the source and the sink.
 
-SOURCE_NAMES = _words("""
+SOURCE_NAMES = words("""
 startingOffsetsByTimestamp startingTimestamp startingOffsetsByTimestampStrategy endingOffsets endingOffsetsByTimestamp
 endingTimestamp untilOffsets maxTriggerDelay groupIdPrefix subscribe subscribePattern assign startingOffsets
 """)
@@ -145,8 +90,8 @@ _SOURCE_NUMBERS = """
 maxOffsetsPerTrigger minOffsetsPerTrigger minPartitions maxRecordsPerPartition kafkaConsumer.pollTimeoutMs
 fetchOffset.numRetries fetchOffset.retryIntervalMs partition.metadata.cache.ttl.ms
 """
-SINK_NAMES = _words("topic deliveryGuarantee sinkId version")
-CONSUMER_SETTINGS = _words("""
+SINK_NAMES = words("topic deliveryGuarantee sinkId version")
+CONSUMER_SETTINGS = words("""
 bootstrap.servers isolation.level group.id request.timeout.ms default.api.timeout.ms fetch.max.bytes
 max.partition.fetch.bytes metadata.max.age.ms security.protocol auto.commit.interval.ms allow.auto.create.topics
 client.dns.lookup client.id connections.max.idle.ms enable.metrics.push exclude.internal.topics fetch.max.wait.ms
@@ -157,7 +102,7 @@ reconnect.backoff.max.ms reconnect.backoff.ms retry.backoff.max.ms retry.backoff
 socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms auto.offset.reset check.crcs client.rack
 enable.auto.commit interceptor.classes key.deserializer value.deserializer penstock.config
 """)
-PRODUCER_SETTINGS = _words("""
+PRODUCER_SETTINGS = words("""
 acks batch.size bootstrap.servers compression.type delivery.timeout.ms enable.idempotence request.timeout.ms
 security.protocol transaction.timeout.ms compression.gzip.level compression.lz4.level compression.zstd.level
 buffer.memory client.dns.lookup client.id connections.max.idle.ms enable.metrics.push linger.ms max.block.ms
@@ -179,7 +124,7 @@ def _kafka(names: list[str]) -> tuple[Option, ...]:
 TOPIC_SOURCE = Declared(
     (
         *map(Option, SOURCE_NAMES),
-        *_numbers(_SOURCE_NUMBERS),
+        *numbers(_SOURCE_NUMBERS),
         Option("failOnDataLoss", "truth"),
         Option("includeHeaders", "truth"),
         *_kafka(CONSUMER_SETTINGS),
@@ -189,7 +134,7 @@ TOPIC_SOURCE = Declared(
 TOPIC_SINK = Declared(
     (
         *map(Option, SINK_NAMES),
-        *_texts("includeHeaders checkpointLocation queryName"),  # of Spark itself
+        *texts("includeHeaders checkpointLocation queryName"),  # of Spark itself
         *_kafka(PRODUCER_SETTINGS),
     ),
     any_case=True,
@@ -197,17 +142,17 @@ TOPIC_SINK = Declared(
 
 # -- Formats of Spark.
 
-_READERS = _texts(
+_READERS = texts(
     "path basePath pathGlobFilter recursiveFileLookup modifiedBefore modifiedAfter ignoreCorruptFiles "
     "ignoreMissingFiles maxBytesPerTrigger maxFileAge latestFirst fileNameOnly cleanSource sourceArchiveDir "
     "maxCachedFiles discardCachedInputRatio rowTag allowEmptyFile inferColumnTypes dbName"
-) + _numbers("maxFilesPerTrigger")
-_WRITERS = _texts("path partitionOverwriteMode") + _numbers("maxRecordsPerFile")
+) + numbers("maxFilesPerTrigger")
+_WRITERS = texts("path partitionOverwriteMode") + numbers("maxRecordsPerFile")
 _FILES = ("csv", "json", "orc", "parquet", "text")
 _OTHERS: dict[str, Declared] = {
-    "rate": Declared(_numbers("rowsPerSecond numPartitions") + _texts("rampUpTime useManualClock"), any_case=True),
+    "rate": Declared(numbers("rowsPerSecond numPartitions") + texts("rampUpTime useManualClock"), any_case=True),
     "rate-micro-batch": Declared(
-        _numbers("rowsPerBatch numPartitions startTimestamp advanceMillisPerBatch"), any_case=True
+        numbers("rowsPerBatch numPartitions startTimestamp advanceMillisPerBatch"), any_case=True
     ),
     "socket": Declared(
         (Option("host", required=True), Option("port", "number", required=True), Option("includeTimestamp", "truth"))

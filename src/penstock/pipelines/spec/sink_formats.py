@@ -1,9 +1,11 @@
-"""The formats that Penstock has a sink for, and the fields that a pipeline's file needs for each."""
+"""The formats that Penstock has a sink for, and the fields and options that a pipeline's file has for each."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib.util import find_spec
+
+from penstock.pipelines.spec.options import Declared, Option, numbers, texts, words
 
 GROUP = "penstock.sinks"
 """The entry point group for sinks of other packages."""
@@ -33,8 +35,19 @@ class SinkFormat:
     """Its table can get columns that it did not have."""
     table_is_index: bool = False
     """`table` is the name of an index, in which a dot has no meaning."""
+    options: Declared | None = None
+    """The options it takes; None if only Spark knows them."""
 
 
+_LIBPQ = """
+host hostaddr dbname user password passfile require_auth channel_binding client_encoding options application_name
+fallback_application_name replication gssencmode requiressl sslnegotiation sslcompression sslcert sslkey sslkeylogfile
+sslpassword sslcertmode sslrootcert sslcrl sslcrldir sslsni requirepeer ssl_min_protocol_version
+ssl_max_protocol_version min_protocol_version max_protocol_version krbsrvname gsslib gssdelegation service
+servicefile scram_client_key
+scram_server_key oauth_issuer oauth_client_id oauth_client_secret oauth_scope port
+"""
+_LEVELS = words("ANY ONE TWO THREE QUORUM ALL LOCAL_QUORUM EACH_QUORUM SERIAL LOCAL_SERIAL LOCAL_ONE")
 _KEYED = ("key", "history", "history_time")
 
 _FILES = SinkFormat(
@@ -45,7 +58,9 @@ ANY_FORMAT = SinkFormat("spark:SparkSink", takes=("path", "partition_by"))
 
 SINK_FORMATS = {
     **dict.fromkeys(("parquet", "json", "csv", "orc", "text"), _FILES),
-    "console": SinkFormat("spark:ConsoleSink"),
+    "console": SinkFormat(
+        "spark:ConsoleSink", options=Declared((Option("numRows", "number"), Option("truncate", "truth")))
+    ),
     "delta": SinkFormat(
         "delta:DeltaSink",
         ("path",),
@@ -54,6 +69,10 @@ SINK_FORMATS = {
         "pipelines",
         appends=True,
         adds_columns=True,
+        options=Declared(
+            (Option("optimizeEvery", "number"), Option("mergeSchema", "truth"), Option("vacuumHours", "number")),
+            passes_on=True,
+        ),
     ),
     "iceberg": SinkFormat(
         "iceberg:IcebergSink",
@@ -63,11 +82,52 @@ SINK_FORMATS = {
         "iceberg",
         appends=True,
         adds_columns=True,
+        options=Declared(
+            (
+                *texts("catalog uri warehouse credential token scope"),
+                Option("type", choices=("rest", "sql", "glue", "hive", "dynamodb", "bigquery", "in-memory")),
+                Option("mergeSchema", "truth"),
+            ),
+            passes_on=True,
+        ),
     ),
     "postgres": SinkFormat(
-        "postgres:PostgresSink", ("table",), ("table", "on_error", *_KEYED), "psycopg", "postgres", appends=True
+        "postgres:PostgresSink",
+        ("table",),
+        ("table", "on_error", *_KEYED),
+        "psycopg",
+        "postgres",
+        appends=True,
+        options=Declared(
+            (
+                Option("dsn"),
+                *texts(_LIBPQ),
+                *numbers(
+                    "connect_timeout keepalives keepalives_idle keepalives_interval keepalives_count tcp_user_timeout"
+                ),
+                Option("sslmode", choices=("disable", "allow", "prefer", "require", "verify-ca", "verify-full")),
+                Option("load_balance_hosts", choices=("disable", "random")),
+                Option(
+                    "target_session_attrs",
+                    choices=("any", "read-write", "read-only", "primary", "standby", "prefer-standby"),
+                ),
+            )
+        ),
     ),
-    "cassandra": SinkFormat("cassandra:CassandraSink", ("table",), ("table", "on_error"), "cassandra", "cassandra"),
+    "cassandra": SinkFormat(
+        "cassandra:CassandraSink",
+        ("table",),
+        ("table", "on_error"),
+        "cassandra",
+        "cassandra",
+        options=Declared(
+            (
+                *texts("hosts username password datacenter"),
+                Option("port", "number"),
+                Option("consistency", choices=tuple(_LEVELS)),
+            )
+        ),
+    ),
     "elasticsearch": SinkFormat(
         "elasticsearch:ElasticsearchSink",
         ("table",),
@@ -76,11 +136,27 @@ SINK_FORMATS = {
         "elasticsearch",
         origin_or_key=True,
         table_is_index=True,
+        options=Declared((*texts("hosts api_key username password ca_certs"), Option("verify_certs", "truth"))),
     ),
     "snowflake": SinkFormat(
-        "snowflake:SnowflakeSink", ("table",), ("table", "key"), "snowflake.connector", "snowflake", appends=True
+        "snowflake:SnowflakeSink",
+        ("table",),
+        ("table", "key"),
+        "snowflake.connector",
+        "snowflake",
+        appends=True,
+        options=Declared(
+            texts("account user password warehouse database schema role authenticator token private_key_file host"),
+            passes_on=True,
+        ),
     ),
 }
+
+
+def option_names(format: str) -> tuple[str, ...]:  # noqa: A002  # as files call it
+    """The options of a sink of ours."""
+    declared = SINK_FORMATS[format].options
+    return () if declared is None else declared.names
 
 
 def missing_package(format: str) -> str:  # noqa: A002  # as files call it
