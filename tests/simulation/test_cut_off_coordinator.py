@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from narrowing import present
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from penstock.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -14,7 +15,7 @@ from penstock.protocol.messages.end_txn import EndTxnRequest
 from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
 from penstock.protocol.messages.init_producer_id import InitProducerIdRequest
 from penstock.simulator.client import Client
-from penstock.simulator.requests import batch
+from penstock.simulator.requests import batch, only_partition, produce_request
 from penstock.simulator.stories.cluster_world import ClusterWorld
 from penstock.simulator.story import quietly
 from penstock.simulator.twins.loop import SimulatedLoop, simulate
@@ -141,6 +142,51 @@ def test_a_leader_that_may_be_replaced_does_not_call_a_batch_out_of_order() -> N
             async with world.client(now, patience=60) as other:
                 assert await write(other, 1) == ErrorCode.NONE
             assert await write(client, 2) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    quietly()
+    simulate(story, 1)
+
+
+def test_a_coordinator_that_may_be_replaced_does_not_refuse_a_transactional_batch_of_its_own_partition() -> None:
+    """Since transaction version 2 a batch adds its partition to the transaction. A producer gives up if its id is
+    unknown; here only the broker that was replaced does not know it."""
+
+    async def story(loop: SimulatedLoop) -> None:
+        world = await cluster(loop)
+        before = leader_of(world, STATE)
+        assert before is not None
+        async with world.client(before, patience=60) as client:
+            # As many partitions as brokers: each leads one.
+            topic = CreatableTopic(name="own", num_partitions=3, replication_factor=3)
+            (result,) = (await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000))).topics
+            assert result.error_code == ErrorCode.NONE
+            await world.settled()
+            led = [
+                index
+                for index in range(3)
+                if present(world.brokers[0].image.topics.partition("own", index)).leader == int(before[-1])
+            ]
+            timestamp = world.machines[before].clock.now_ms()
+
+            async def write(producer: tuple[int, int]) -> int:
+                data = batch(
+                    "x",
+                    timestamp=timestamp,
+                    producer_id=producer[0],
+                    producer_epoch=producer[1],
+                    base_sequence=0,
+                    transactional=True,
+                )
+                request = produce_request("own", data, partition=led[0])
+                request.transactional_id = NAME
+                code: int = only_partition(await client.ask(request, 12)).error_code
+                return code
+
+            await initialize(client)
+            now = await replaced(world, STATE, before)
+            async with world.client(now, patience=60) as other:
+                successor = await initialize(other)
+            assert ErrorCode(await write(successor)).retriable
 
     quietly()
     simulate(story, 1)

@@ -68,9 +68,12 @@ class ModernGroup(Generic[MemberT, TargetT]):
         """Whether to compute a new assignment now.
 
         At intervals, so that members that join together are assigned together; immediately if there is no assignment
-        yet.
+        yet. A timestamp in the future comes from a coordinator whose clock was ahead of this one, and is ignored: until
+        then may be hours.
         """
-        return self.assignment_timestamp == 0 or now_ms >= self.assignment_timestamp + interval_ms
+        if self.assignment_timestamp == 0 or now_ms < self.assignment_timestamp:
+            return True
+        return now_ms >= self.assignment_timestamp + interval_ms
 
 
 class _Named(Protocol):

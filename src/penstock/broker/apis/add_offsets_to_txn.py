@@ -28,6 +28,5 @@ def handle(
         message.transactional_id,
         lambda shard, token, now_ms: shard.add_offsets_to_txn(message, token, caller, now_ms),
         Waiting(request.park(), refusal),
-        writes=True,
     )
     return None

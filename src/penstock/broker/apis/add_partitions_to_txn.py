@@ -103,7 +103,7 @@ def _add(
     submit = (
         partial(services.coordinators.transactions.submit, is_current=True)
         if transaction.verify_only
-        else partial(services.coordinators.completion.submit, writes=True)
+        else services.coordinators.completion.submit
     )
     submit(
         transactional_id,

@@ -16,12 +16,11 @@ from penstock.transactions.shard import TransactionShard
 
 
 class _Waiter:
-    __slots__ = ("operation", "timer", "waiting", "writes")
+    __slots__ = ("operation", "timer", "waiting")
 
-    def __init__(self, operation: Operation[TransactionShard], waiting: Waiting, writes: bool) -> None:
+    def __init__(self, operation: Operation[TransactionShard], waiting: Waiting) -> None:
         self.operation = operation
         self.waiting = waiting
-        self.writes = writes
         self.timer: asyncio.TimerHandle
 
 
@@ -32,11 +31,9 @@ class Completion:
         self._patience = patience
         self._waiters: dict[str, list[_Waiter]] = {}
 
-    def submit(
-        self, transactional_id: str, operation: Operation[TransactionShard], waiting: Waiting, *, writes: bool = False
-    ) -> None:
-        """Like `Coordinator.submit`, after the previous transaction is complete."""
-        waiter = _Waiter(operation, waiting, writes)
+    def submit(self, transactional_id: str, operation: Operation[TransactionShard], waiting: Waiting) -> None:
+        """Like `Coordinator.submit` of an operation that writes, after the previous transaction is complete."""
+        waiter = _Waiter(operation, waiting)
         partition = self._transactions.partitions.get(self._transactions.partition_of(transactional_id))
         shard = None if partition is None else partition.shard
         transaction = None if shard is None else shard.get(transactional_id)
@@ -59,4 +56,4 @@ class Completion:
         self._submit(transactional_id, waiter)
 
     def _submit(self, transactional_id: str, waiter: _Waiter) -> None:
-        self._transactions.submit(transactional_id, waiter.operation, waiter.waiting, writes=waiter.writes)
+        self._transactions.submit(transactional_id, waiter.operation, waiter.waiting, writes=True)
