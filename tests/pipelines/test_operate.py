@@ -191,7 +191,7 @@ def test_what_a_plan_has_written_is_observed_by_spark(caplog: pytest.LogCaptureF
     counts = {"output_0": 5, "output_1": 0, "output_2": 1, "output_3": 2, "output_4": 3}
     kinds = {"output_2kind_0": 0, "output_2kind_1": 1, "output_3kind_0": 2}
     times = {"timed": 5, "time_mean": 1777593599000.0, "time_oldest": 1777593598500}
-    observed = {"head": {"digests_of_0": 0}, "outputs": {**counts, **kinds, **times}}
+    observed = {"input": {"digests_of_0": 0}, "outputs": {**counts, **kinds, **times}}
 
     durations = {"triggerExecution": 200, "addBatch": 150}
     status.progressed({**batch(0, "a"), "durationMs": durations, "observedMetrics": observed})

@@ -54,11 +54,11 @@ def test_queries() -> None:
 
     assert analysis.findings == []
     assert list(queries) == ["orders", "pairs", "totals", "checked"]
-    assert queries["orders"].body == ("customers", "named", "valid")
+    assert queries["orders"].tables == ("customers", "named", "valid")
     assert queries["orders"].sinks == ("valid",)
     assert queries["orders"].dead_letters == 2  # what does not decode, and amounts that are none
     assert queries["totals"].upstream == ("orders", "customers", "named", "valid")
-    assert queries["totals"].body == ("large",)
+    assert queries["totals"].tables == ("large",)
     assert (queries["totals"].output_mode, queries["totals"].dead_letters) == ("append", 0)
     assert queries["pairs"].upstream == ("orders", "refunds")
     assert queries["checked"].after == ("orders",)

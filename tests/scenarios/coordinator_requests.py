@@ -53,12 +53,12 @@ GROUP = "every-version"
 NOT_THERE = "not-there"
 
 
-class Asked(Protocol):
+class RequestTarget(Protocol):
     topic: str
     topic_id: bytes
 
 
-def offset_commit_request(asked: Asked, version: int) -> Message:
+def offset_commit_request(target: RequestTarget, version: int) -> Message:
     def topic(name: str, topic_id: bytes, *partitions: int) -> offset_commit.OffsetCommitRequestTopic:
         return offset_commit.OffsetCommitRequestTopic(
             name=name,
@@ -72,23 +72,23 @@ def offset_commit_request(asked: Asked, version: int) -> Message:
         )
 
     return offset_commit.OffsetCommitRequest(
-        group_id=GROUP, topics=[topic(asked.topic, asked.topic_id, 0, 99), topic(NOT_THERE, b"\x77" * 16, 0)]
+        group_id=GROUP, topics=[topic(target.topic, target.topic_id, 0, 99), topic(NOT_THERE, b"\x77" * 16, 0)]
     )
 
 
-def share_state_request(module: Any, name: str, asked: Asked, version: int) -> Message:
+def share_state_request(module: Any, name: str, target: RequestTarget, version: int) -> Message:
     """For a topic that does not exist."""
     topic = getattr(module, f"{name}Data")(topic_id=b"\x77" * 16, partitions=[module.Partition()])
     request = getattr(module, f"{name.replace('State', 'ShareGroupState')}Request")(group_id=GROUP, topics=[topic])
     return expect(Message, request)
 
 
-def offset_fetch_request(asked: Asked, version: int) -> Message:
+def offset_fetch_request(target: RequestTarget, version: int) -> Message:
     if version < 8:
-        topics = [offset_fetch.OffsetFetchRequestTopic(name=asked.topic, partition_indexes=[0, 99])]
+        topics = [offset_fetch.OffsetFetchRequestTopic(name=target.topic, partition_indexes=[0, 99])]
         return offset_fetch.OffsetFetchRequest(group_id=GROUP, topics=topics)
     named = [
-        offset_fetch.OffsetFetchRequestTopics(name=asked.topic, topic_id=asked.topic_id, partition_indexes=[0, 99]),
+        offset_fetch.OffsetFetchRequestTopics(name=target.topic, topic_id=target.topic_id, partition_indexes=[0, 99]),
         offset_fetch.OffsetFetchRequestTopics(name=NOT_THERE, topic_id=ZERO_UUID, partition_indexes=[0]),
     ]
     groups = [
@@ -99,14 +99,14 @@ def offset_fetch_request(asked: Asked, version: int) -> Message:
     return offset_fetch.OffsetFetchRequest(groups=groups, require_stable=True)
 
 
-def leave_group_request(asked: Asked, version: int) -> Message:
+def leave_group_request(target: RequestTarget, version: int) -> Message:
     if version < 3:
         return leave_group.LeaveGroupRequest(group_id=GROUP, member_id="nobody")
     return leave_group.LeaveGroupRequest(group_id=GROUP, members=[leave_group.MemberIdentity(member_id="nobody")])
 
 
-def add_partitions_request(asked: Asked, version: int) -> Message:
-    topics = [add_partitions_to_txn.AddPartitionsToTxnTopic(name=asked.topic, partitions=[0])]
+def add_partitions_request(target: RequestTarget, version: int) -> Message:
+    topics = [add_partitions_to_txn.AddPartitionsToTxnTopic(name=target.topic, partitions=[0])]
     if version < 4:
         return add_partitions_to_txn.AddPartitionsToTxnRequest(
             v3_and_below_transactional_id="nobody", v3_and_below_producer_id=1, v3_and_below_topics=topics
@@ -121,15 +121,15 @@ def add_partitions_request(asked: Asked, version: int) -> Message:
     )
 
 
-def txn_offset_commit_request(asked: Asked, version: int) -> Message:
+def txn_offset_commit_request(target: RequestTarget, version: int) -> Message:
     return txn_offset_commit.TxnOffsetCommitRequest(
         transactional_id="nobody",
         group_id=GROUP,
         producer_id=1,
         topics=[
             txn_offset_commit.TxnOffsetCommitRequestTopic(
-                name=asked.topic,
-                topic_id=asked.topic_id,
+                name=target.topic,
+                topic_id=target.topic_id,
                 partitions=[
                     txn_offset_commit.TxnOffsetCommitRequestPartition(partition_index=index, committed_metadata=None)
                     for index in (0, 99)
@@ -139,29 +139,29 @@ def txn_offset_commit_request(asked: Asked, version: int) -> Message:
     )
 
 
-def write_txn_markers_request(asked: Asked, version: int) -> Message:
+def write_txn_markers_request(target: RequestTarget, version: int) -> Message:
     return write_txn_markers.WriteTxnMarkersRequest(
         markers=[
             write_txn_markers.WritableTxnMarker(
                 producer_id=1_000_000 + version,
-                topics=[write_txn_markers.WritableTxnMarkerTopic(name=asked.topic, partition_indexes=[0, 99])],
+                topics=[write_txn_markers.WritableTxnMarkerTopic(name=target.topic, partition_indexes=[0, 99])],
             )
         ]
     )
 
 
-REQUESTS: dict[ApiKey, Callable[[Asked, int], Message]] = {
+REQUESTS: dict[ApiKey, Callable[[RequestTarget, int], Message]] = {
     ApiKey.OFFSET_COMMIT: offset_commit_request,
     ApiKey.OFFSET_FETCH: offset_fetch_request,
-    ApiKey.OFFSET_DELETE: lambda asked, version: offset_delete.OffsetDeleteRequest(
+    ApiKey.OFFSET_DELETE: lambda target, version: offset_delete.OffsetDeleteRequest(
         group_id=GROUP,
         topics=[
             offset_delete.OffsetDeleteRequestTopic(
-                name=asked.topic, partitions=[offset_delete.OffsetDeleteRequestPartition(partition_index=1)]
+                name=target.topic, partitions=[offset_delete.OffsetDeleteRequestPartition(partition_index=1)]
             )
         ],
     ),
-    ApiKey.JOIN_GROUP: lambda asked, version: JoinGroupRequest(
+    ApiKey.JOIN_GROUP: lambda target, version: JoinGroupRequest(
         group_id=GROUP,
         session_timeout_ms=6000,
         rebalance_timeout_ms=6000,
@@ -169,42 +169,42 @@ REQUESTS: dict[ApiKey, Callable[[Asked, int], Message]] = {
         protocol_type="consumer",
         protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
     ),
-    ApiKey.SYNC_GROUP: lambda asked, version: SyncGroupRequest(group_id=GROUP, member_id="nobody", generation_id=1),
-    ApiKey.HEARTBEAT: lambda asked, version: HeartbeatRequest(group_id=GROUP, member_id="nobody", generation_id=1),
+    ApiKey.SYNC_GROUP: lambda target, version: SyncGroupRequest(group_id=GROUP, member_id="nobody", generation_id=1),
+    ApiKey.HEARTBEAT: lambda target, version: HeartbeatRequest(group_id=GROUP, member_id="nobody", generation_id=1),
     ApiKey.LEAVE_GROUP: leave_group_request,
-    ApiKey.LIST_GROUPS: lambda asked, version: ListGroupsRequest(),
-    ApiKey.DESCRIBE_GROUPS: lambda asked, version: DescribeGroupsRequest(
+    ApiKey.LIST_GROUPS: lambda target, version: ListGroupsRequest(),
+    ApiKey.DESCRIBE_GROUPS: lambda target, version: DescribeGroupsRequest(
         groups=[GROUP, NOT_THERE], include_authorized_operations=version >= 3
     ),
-    ApiKey.DELETE_GROUPS: lambda asked, version: DeleteGroupsRequest(groups_names=[NOT_THERE]),
-    ApiKey.CONSUMER_GROUP_HEARTBEAT: lambda asked, version: ConsumerGroupHeartbeatRequest(
+    ApiKey.DELETE_GROUPS: lambda target, version: DeleteGroupsRequest(groups_names=[NOT_THERE]),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: lambda target, version: ConsumerGroupHeartbeatRequest(
         group_id=GROUP, member_id="nobody", member_epoch=1
     ),
-    ApiKey.CONSUMER_GROUP_DESCRIBE: lambda asked, version: ConsumerGroupDescribeRequest(group_ids=[GROUP, NOT_THERE]),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: lambda target, version: ConsumerGroupDescribeRequest(group_ids=[GROUP, NOT_THERE]),
     ApiKey.ADD_PARTITIONS_TO_TXN: add_partitions_request,
-    ApiKey.ADD_OFFSETS_TO_TXN: lambda asked, version: AddOffsetsToTxnRequest(
+    ApiKey.ADD_OFFSETS_TO_TXN: lambda target, version: AddOffsetsToTxnRequest(
         transactional_id="nobody", producer_id=1, group_id=GROUP
     ),
-    ApiKey.END_TXN: lambda asked, version: EndTxnRequest(transactional_id="nobody", producer_id=1),
+    ApiKey.END_TXN: lambda target, version: EndTxnRequest(transactional_id="nobody", producer_id=1),
     ApiKey.WRITE_TXN_MARKERS: write_txn_markers_request,
     ApiKey.TXN_OFFSET_COMMIT: txn_offset_commit_request,
-    ApiKey.DESCRIBE_TRANSACTIONS: lambda asked, version: DescribeTransactionsRequest(transactional_ids=["nobody"]),
-    ApiKey.LIST_TRANSACTIONS: lambda asked, version: ListTransactionsRequest(),
-    ApiKey.SHARE_GROUP_HEARTBEAT: lambda asked, version: ShareGroupHeartbeatRequest(
+    ApiKey.DESCRIBE_TRANSACTIONS: lambda target, version: DescribeTransactionsRequest(transactional_ids=["nobody"]),
+    ApiKey.LIST_TRANSACTIONS: lambda target, version: ListTransactionsRequest(),
+    ApiKey.SHARE_GROUP_HEARTBEAT: lambda target, version: ShareGroupHeartbeatRequest(
         group_id=GROUP, member_id="nobody", member_epoch=1
     ),
-    ApiKey.SHARE_GROUP_DESCRIBE: lambda asked, version: ShareGroupDescribeRequest(group_ids=[GROUP, NOT_THERE]),
-    ApiKey.STREAMS_GROUP_HEARTBEAT: lambda asked, version: StreamsGroupHeartbeatRequest(
+    ApiKey.SHARE_GROUP_DESCRIBE: lambda target, version: ShareGroupDescribeRequest(group_ids=[GROUP, NOT_THERE]),
+    ApiKey.STREAMS_GROUP_HEARTBEAT: lambda target, version: StreamsGroupHeartbeatRequest(
         group_id=GROUP, member_id="nobody", member_epoch=1
     ),
-    ApiKey.STREAMS_GROUP_DESCRIBE: lambda asked, version: StreamsGroupDescribeRequest(group_ids=[GROUP, NOT_THERE]),
-    ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: lambda asked, version: (
+    ApiKey.STREAMS_GROUP_DESCRIBE: lambda target, version: StreamsGroupDescribeRequest(group_ids=[GROUP, NOT_THERE]),
+    ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: lambda target, version: (
         StreamsGroupTopologyDescriptionUpdateRequest(group_id=GROUP, member_id="nobody")
     ),
-    ApiKey.SHARE_FETCH: lambda asked, version: ShareFetchRequest(
+    ApiKey.SHARE_FETCH: lambda target, version: ShareFetchRequest(
         group_id=GROUP, member_id="nobody", share_session_epoch=5
     ),
-    ApiKey.SHARE_ACKNOWLEDGE: lambda asked, version: ShareAcknowledgeRequest(
+    ApiKey.SHARE_ACKNOWLEDGE: lambda target, version: ShareAcknowledgeRequest(
         group_id=GROUP, member_id="nobody", share_session_epoch=5
     ),
     ApiKey.INITIALIZE_SHARE_GROUP_STATE: partial(share_state_request, initialize_share_group_state, "InitializeState"),
@@ -214,7 +214,7 @@ REQUESTS: dict[ApiKey, Callable[[Asked, int], Message]] = {
     ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: partial(
         share_state_request, read_share_group_state_summary, "ReadStateSummary"
     ),
-    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: lambda asked, version: (
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: lambda target, version: (
         describe_share_group_offsets.DescribeShareGroupOffsetsRequest(
             groups=[
                 describe_share_group_offsets.Group(group_id=GROUP, topics=[]),
@@ -222,8 +222,8 @@ REQUESTS: dict[ApiKey, Callable[[Asked, int], Message]] = {
             ]
         )
     ),
-    ApiKey.ALTER_SHARE_GROUP_OFFSETS: lambda asked, version: AlterShareGroupOffsetsRequest(group_id=GROUP),
-    ApiKey.DELETE_SHARE_GROUP_OFFSETS: lambda asked, version: DeleteShareGroupOffsetsRequest(group_id=NOT_THERE),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: lambda target, version: AlterShareGroupOffsetsRequest(group_id=GROUP),
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: lambda target, version: DeleteShareGroupOffsetsRequest(group_id=NOT_THERE),
 }
 
 # The member, the group or the transaction that these are about does not exist.

@@ -90,7 +90,7 @@ GROUP_KIND, TRANSACTION_KIND = 0, 1
 UNKNOWN_ID = b"\x77" * 16
 
 
-class Asked:
+class RequestTarget:
     """Topics to ask about: one with records, and names for new ones."""
 
     def __init__(
@@ -103,7 +103,7 @@ class Asked:
         self.directory = directory
 
 
-def produce_request(asked: Asked, version: int) -> Message:
+def produce_request(target: RequestTarget, version: int) -> Message:
     def topic(name: str, topic_id: bytes, *partitions: int) -> produce_messages.TopicProduceData:
         return produce_messages.TopicProduceData(
             name=name,
@@ -118,11 +118,11 @@ def produce_request(asked: Asked, version: int) -> Message:
     return produce_messages.ProduceRequest(
         acks=-1,
         timeout_ms=5000,
-        topic_data=[topic(asked.topic, asked.topic_id, 0, 99), topic(NOT_THERE, UNKNOWN_ID, 0)],
+        topic_data=[topic(target.topic, target.topic_id, 0, 99), topic(NOT_THERE, UNKNOWN_ID, 0)],
     )
 
 
-def fetch_request(asked: Asked, version: int) -> Message:
+def fetch_request(target: RequestTarget, version: int) -> Message:
     def topic(name: str, topic_id: bytes, *partitions: int) -> fetch.FetchTopic:
         return fetch.FetchTopic(
             topic=name,
@@ -134,26 +134,26 @@ def fetch_request(asked: Asked, version: int) -> Message:
         max_bytes=1 << 20,
         isolation_level=1,
         session_epoch=0,
-        topics=[topic(asked.topic, asked.topic_id, 0, 99), topic(NOT_THERE, UNKNOWN_ID, 0)],
+        topics=[topic(target.topic, target.topic_id, 0, 99), topic(NOT_THERE, UNKNOWN_ID, 0)],
     )
 
 
-def list_offsets_request(asked: Asked, version: int) -> Message:
+def list_offsets_request(target: RequestTarget, version: int) -> Message:
     return list_offsets.ListOffsetsRequest(
         replica_id=-1,
         topics=[
             list_offsets.ListOffsetsTopic(
                 name=name, partitions=[list_offsets.ListOffsetsPartition(partition_index=0, timestamp=timestamp)]
             )
-            for name, timestamp in ((asked.topic, -1), (NOT_THERE, -2))
+            for name, timestamp in ((target.topic, -1), (NOT_THERE, -2))
         ],
     )
 
 
-def metadata_request(asked: Asked, version: int) -> Message:
-    topics = [metadata.MetadataRequestTopic(name=name) for name in (asked.topic, NOT_THERE, "in valid")]
+def metadata_request(target: RequestTarget, version: int) -> Message:
+    topics = [metadata.MetadataRequestTopic(name=name) for name in (target.topic, NOT_THERE, "in valid")]
     if version >= 12:
-        topics += [metadata.MetadataRequestTopic(name=None, topic_id=each) for each in (asked.topic_id, UNKNOWN_ID)]
+        topics += [metadata.MetadataRequestTopic(name=None, topic_id=each) for each in (target.topic_id, UNKNOWN_ID)]
     return metadata.MetadataRequest(
         topics=topics,
         allow_auto_topic_creation=version < 4,
@@ -162,27 +162,27 @@ def metadata_request(asked: Asked, version: int) -> Message:
     )
 
 
-def api_versions_request(asked: Asked, version: int) -> Message:
+def api_versions_request(target: RequestTarget, version: int) -> Message:
     if version >= 3:
         return ApiVersionsRequest(client_software_name="tests", client_software_version="1.0")
     return ApiVersionsRequest()
 
 
-def create_topics_request(asked: Asked, version: int) -> Message:
+def create_topics_request(target: RequestTarget, version: int) -> Message:
     return create_topics.CreateTopicsRequest(
         topics=[
             create_topics.CreatableTopic(
-                name=asked.new_name("created"),
+                name=target.new_name("created"),
                 num_partitions=2,
                 replication_factor=1,
                 configs=[create_topics.CreatableTopicConfig(name="retention.ms", value="100000")],
             ),
-            create_topics.CreatableTopic(name=asked.topic, num_partitions=1, replication_factor=1),
+            create_topics.CreatableTopic(name=target.topic, num_partitions=1, replication_factor=1),
         ]
     )
 
 
-def delete_topics_request(asked: Asked, version: int) -> Message:
+def delete_topics_request(target: RequestTarget, version: int) -> Message:
     if version < 6:
         return delete_topics.DeleteTopicsRequest(topic_names=[NOT_THERE, "in valid"])
     return delete_topics.DeleteTopicsRequest(
@@ -193,37 +193,37 @@ def delete_topics_request(asked: Asked, version: int) -> Message:
     )
 
 
-def delete_records_request(asked: Asked, version: int) -> Message:
+def delete_records_request(target: RequestTarget, version: int) -> Message:
     return delete_records.DeleteRecordsRequest(
         topics=[
             delete_records.DeleteRecordsTopic(
                 name=name, partitions=[delete_records.DeleteRecordsPartition(partition_index=0, offset=0)]
             )
-            for name in (asked.topic, NOT_THERE)
+            for name in (target.topic, NOT_THERE)
         ]
     )
 
 
-def offset_for_leader_epoch_request(asked: Asked, version: int) -> Message:
+def offset_for_leader_epoch_request(target: RequestTarget, version: int) -> Message:
     return offset_for_leader_epoch.OffsetForLeaderEpochRequest(
         replica_id=-1,
         topics=[
             offset_for_leader_epoch.OffsetForLeaderTopic(
                 topic=name, partitions=[offset_for_leader_epoch.OffsetForLeaderPartition(partition=0, leader_epoch=0)]
             )
-            for name in (asked.topic, NOT_THERE)
+            for name in (target.topic, NOT_THERE)
         ],
     )
 
 
-def describe_configs_request(asked: Asked, version: int) -> Message:
+def describe_configs_request(target: RequestTarget, version: int) -> Message:
     return describe_configs.DescribeConfigsRequest(
         resources=[
             describe_configs.DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
             for kind, name in (
-                (TOPIC_RESOURCE, asked.topic),
+                (TOPIC_RESOURCE, target.topic),
                 (TOPIC_RESOURCE, NOT_THERE),
-                (BROKER_RESOURCE, str(asked.node_id)),
+                (BROKER_RESOURCE, str(target.node_id)),
                 (BROKER_RESOURCE, ""),
                 (77, "what"),
             )
@@ -233,7 +233,7 @@ def describe_configs_request(asked: Asked, version: int) -> Message:
     )
 
 
-def alter_configs_request(asked: Asked, version: int) -> Message:
+def alter_configs_request(target: RequestTarget, version: int) -> Message:
     return alter_configs.AlterConfigsRequest(
         resources=[
             alter_configs.AlterConfigsResource(
@@ -241,17 +241,17 @@ def alter_configs_request(asked: Asked, version: int) -> Message:
                 resource_name=name,
                 configs=[alter_configs.AlterableConfig(name="retention.ms", value="100000")],
             )
-            for name in (asked.topic, NOT_THERE)
+            for name in (target.topic, NOT_THERE)
         ]
     )
 
 
-def incremental_alter_configs_request(asked: Asked, version: int) -> Message:
+def incremental_alter_configs_request(target: RequestTarget, version: int) -> Message:
     return incremental_alter_configs.IncrementalAlterConfigsRequest(
         resources=[
             incremental_alter_configs.AlterConfigsResource(
                 resource_type=TOPIC_RESOURCE,
-                resource_name=asked.topic,
+                resource_name=target.topic,
                 configs=[
                     incremental_alter_configs.AlterableConfig(
                         name="retention.ms", value=value, config_operation=operation
@@ -270,41 +270,41 @@ def incremental_alter_configs_request(asked: Asked, version: int) -> Message:
     )
 
 
-def create_partitions_request(asked: Asked, version: int) -> Message:
+def create_partitions_request(target: RequestTarget, version: int) -> Message:
     return create_partitions.CreatePartitionsRequest(
         topics=[
             create_partitions.CreatePartitionsTopic(name=name, count=count, assignments=None)
-            for name, count in ((asked.topic, 1), (NOT_THERE, 2))
+            for name, count in ((target.topic, 1), (NOT_THERE, 2))
         ]
     )
 
 
-def alter_replica_log_dirs_request(asked: Asked, version: int) -> Message:
+def alter_replica_log_dirs_request(target: RequestTarget, version: int) -> Message:
     topics = [
-        alter_replica_log_dirs.AlterReplicaLogDirTopic(name=name, partitions=[0]) for name in (asked.topic, NOT_THERE)
+        alter_replica_log_dirs.AlterReplicaLogDirTopic(name=name, partitions=[0]) for name in (target.topic, NOT_THERE)
     ]
     return alter_replica_log_dirs.AlterReplicaLogDirsRequest(
-        dirs=[alter_replica_log_dirs.AlterReplicaLogDir(path=asked.directory, topics=topics)]
+        dirs=[alter_replica_log_dirs.AlterReplicaLogDir(path=target.directory, topics=topics)]
     )
 
 
-def describe_log_dirs_request(asked: Asked, version: int) -> Message:
+def describe_log_dirs_request(target: RequestTarget, version: int) -> Message:
     return describe_log_dirs.DescribeLogDirsRequest(topics=None)
 
 
-def describe_topic_partitions_request(asked: Asked, version: int) -> Message:
+def describe_topic_partitions_request(target: RequestTarget, version: int) -> Message:
     return describe_topic_partitions.DescribeTopicPartitionsRequest(
-        topics=[describe_topic_partitions.TopicRequest(name=name) for name in (asked.topic, NOT_THERE)]
+        topics=[describe_topic_partitions.TopicRequest(name=name) for name in (target.topic, NOT_THERE)]
     )
 
 
-def describe_producers_request(asked: Asked, version: int) -> Message:
+def describe_producers_request(target: RequestTarget, version: int) -> Message:
     return describe_producers.DescribeProducersRequest(
-        topics=[describe_producers.TopicRequest(name=name, partition_indexes=[0]) for name in (asked.topic, NOT_THERE)]
+        topics=[describe_producers.TopicRequest(name=name, partition_indexes=[0]) for name in (target.topic, NOT_THERE)]
     )
 
 
-def describe_quorum_request(asked: Asked, version: int) -> Message:
+def describe_quorum_request(target: RequestTarget, version: int) -> Message:
     return describe_quorum.DescribeQuorumRequest(
         topics=[
             describe_quorum.DescribeQuorumRequestTopicData(
@@ -316,13 +316,13 @@ def describe_quorum_request(asked: Asked, version: int) -> Message:
     )
 
 
-def update_features_request(asked: Asked, version: int) -> Message:
+def update_features_request(target: RequestTarget, version: int) -> Message:
     return update_features.UpdateFeaturesRequest(
         feature_updates=[update_features.FeatureUpdateKey(feature="no.such.feature", max_version_level=1)]
     )
 
 
-REQUESTS: dict[ApiKey, Callable[[Asked, int], Message]] = {
+REQUESTS: dict[ApiKey, Callable[[RequestTarget, int], Message]] = {
     ApiKey.PRODUCE: produce_request,
     ApiKey.FETCH: fetch_request,
     ApiKey.LIST_OFFSETS: list_offsets_request,
@@ -331,7 +331,7 @@ REQUESTS: dict[ApiKey, Callable[[Asked, int], Message]] = {
     ApiKey.CREATE_TOPICS: create_topics_request,
     ApiKey.DELETE_TOPICS: delete_topics_request,
     ApiKey.DELETE_RECORDS: delete_records_request,
-    ApiKey.INIT_PRODUCER_ID: lambda asked, version: InitProducerIdRequest(transactional_id=None),
+    ApiKey.INIT_PRODUCER_ID: lambda target, version: InitProducerIdRequest(transactional_id=None),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch_request,
     ApiKey.DESCRIBE_CONFIGS: describe_configs_request,
     ApiKey.ALTER_CONFIGS: alter_configs_request,
@@ -341,57 +341,57 @@ REQUESTS: dict[ApiKey, Callable[[Asked, int], Message]] = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs_request,
     ApiKey.DESCRIBE_QUORUM: describe_quorum_request,
     ApiKey.UPDATE_FEATURES: update_features_request,
-    ApiKey.DESCRIBE_CLUSTER: lambda asked, version: DescribeClusterRequest(include_cluster_authorized_operations=True),
+    ApiKey.DESCRIBE_CLUSTER: lambda target, version: DescribeClusterRequest(include_cluster_authorized_operations=True),
     ApiKey.DESCRIBE_PRODUCERS: describe_producers_request,
-    ApiKey.FIND_COORDINATOR: lambda asked, version: (
+    ApiKey.FIND_COORDINATOR: lambda target, version: (
         FindCoordinatorRequest(key="group") if version < 4 else FindCoordinatorRequest(coordinator_keys=["group"])
     ),
-    ApiKey.LIST_CONFIG_RESOURCES: lambda asked, version: ListConfigResourcesRequest(),
+    ApiKey.LIST_CONFIG_RESOURCES: lambda target, version: ListConfigResourcesRequest(),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions_request,
-    ApiKey.ELECT_LEADERS: lambda asked, version: ElectLeadersRequest(
-        topic_partitions=[TopicPartitions(topic=asked.topic, partitions=[0])], timeout_ms=1000
+    ApiKey.ELECT_LEADERS: lambda target, version: ElectLeadersRequest(
+        topic_partitions=[TopicPartitions(topic=target.topic, partitions=[0])], timeout_ms=1000
     ),
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: lambda asked, version: AlterPartitionReassignmentsRequest(
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: lambda target, version: AlterPartitionReassignmentsRequest(
         timeout_ms=1000,
         topics=[
             ReassignableTopic(
-                name=asked.topic, partitions=[ReassignablePartition(partition_index=0, replicas=[asked.node_id])]
+                name=target.topic, partitions=[ReassignablePartition(partition_index=0, replicas=[target.node_id])]
             )
         ],
     ),
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: lambda asked, version: ListPartitionReassignmentsRequest(topics=None),
-    ApiKey.UNREGISTER_BROKER: lambda asked, version: UnregisterBrokerRequest(broker_id=999),
-    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: lambda asked, version: GetTelemetrySubscriptionsRequest(),
-    ApiKey.PUSH_TELEMETRY: lambda asked, version: PushTelemetryRequest(client_instance_id=UNKNOWN_ID, metrics=b"x"),
-    ApiKey.UNREGISTER_CONTROLLER: lambda asked, version: UnregisterControllerRequest(controller_id=999),
-    ApiKey.ADD_RAFT_VOTER: lambda asked, version: AddRaftVoterRequest(voter_id=999, timeout_ms=1000),
-    ApiKey.REMOVE_RAFT_VOTER: lambda asked, version: RemoveRaftVoterRequest(voter_id=999),
-    ApiKey.DESCRIBE_ACLS: lambda asked, version: DescribeAclsRequest(
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: lambda target, version: ListPartitionReassignmentsRequest(topics=None),
+    ApiKey.UNREGISTER_BROKER: lambda target, version: UnregisterBrokerRequest(broker_id=999),
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: lambda target, version: GetTelemetrySubscriptionsRequest(),
+    ApiKey.PUSH_TELEMETRY: lambda target, version: PushTelemetryRequest(client_instance_id=UNKNOWN_ID, metrics=b"x"),
+    ApiKey.UNREGISTER_CONTROLLER: lambda target, version: UnregisterControllerRequest(controller_id=999),
+    ApiKey.ADD_RAFT_VOTER: lambda target, version: AddRaftVoterRequest(voter_id=999, timeout_ms=1000),
+    ApiKey.REMOVE_RAFT_VOTER: lambda target, version: RemoveRaftVoterRequest(voter_id=999),
+    ApiKey.DESCRIBE_ACLS: lambda target, version: DescribeAclsRequest(
         resource_type_filter=1, operation=1, permission_type=1
     ),
-    ApiKey.CREATE_ACLS: lambda asked, version: CreateAclsRequest(
-        creations=[AclCreation(resource_type=2, resource_name=asked.topic, operation=3, permission_type=3)]
+    ApiKey.CREATE_ACLS: lambda target, version: CreateAclsRequest(
+        creations=[AclCreation(resource_type=2, resource_name=target.topic, operation=3, permission_type=3)]
     ),
-    ApiKey.DELETE_ACLS: lambda asked, version: DeleteAclsRequest(
+    ApiKey.DELETE_ACLS: lambda target, version: DeleteAclsRequest(
         filters=[DeleteAclsFilter(resource_type_filter=1, operation=1, permission_type=1)]
     ),
-    ApiKey.SASL_HANDSHAKE: lambda asked, version: SaslHandshakeRequest(mechanism="PLAIN"),
-    ApiKey.SASL_AUTHENTICATE: lambda asked, version: SaslAuthenticateRequest(auth_bytes=b"x"),
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: lambda asked, version: DescribeUserScramCredentialsRequest(users=None),
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: lambda asked, version: AlterUserScramCredentialsRequest(
+    ApiKey.SASL_HANDSHAKE: lambda target, version: SaslHandshakeRequest(mechanism="PLAIN"),
+    ApiKey.SASL_AUTHENTICATE: lambda target, version: SaslAuthenticateRequest(auth_bytes=b"x"),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: lambda target, version: DescribeUserScramCredentialsRequest(users=None),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: lambda target, version: AlterUserScramCredentialsRequest(
         upsertions=[
             ScramCredentialUpsertion(name="alice", mechanism=1, iterations=4096, salt=b"s", salted_password=b"p" * 32)
         ]
     ),
-    ApiKey.CREATE_DELEGATION_TOKEN: lambda asked, version: CreateDelegationTokenRequest(max_lifetime_ms=-1),
-    ApiKey.RENEW_DELEGATION_TOKEN: lambda asked, version: RenewDelegationTokenRequest(hmac=b"x"),
-    ApiKey.EXPIRE_DELEGATION_TOKEN: lambda asked, version: ExpireDelegationTokenRequest(hmac=b"x"),
-    ApiKey.DESCRIBE_DELEGATION_TOKEN: lambda asked, version: DescribeDelegationTokenRequest(owners=None),
-    ApiKey.DESCRIBE_CLIENT_QUOTAS: lambda asked, version: DescribeClientQuotasRequest(),
-    ApiKey.ALTER_CLIENT_QUOTAS: lambda asked, version: AlterClientQuotasRequest(
+    ApiKey.CREATE_DELEGATION_TOKEN: lambda target, version: CreateDelegationTokenRequest(max_lifetime_ms=-1),
+    ApiKey.RENEW_DELEGATION_TOKEN: lambda target, version: RenewDelegationTokenRequest(hmac=b"x"),
+    ApiKey.EXPIRE_DELEGATION_TOKEN: lambda target, version: ExpireDelegationTokenRequest(hmac=b"x"),
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: lambda target, version: DescribeDelegationTokenRequest(owners=None),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: lambda target, version: DescribeClientQuotasRequest(),
+    ApiKey.ALTER_CLIENT_QUOTAS: lambda target, version: AlterClientQuotasRequest(
         entries=[
             alter_client_quotas.AlterClientQuotasRequestEntryData(
-                entity=[alter_client_quotas.EntityData(entity_type="user", entity_name=asked.topic)],
+                entity=[alter_client_quotas.EntityData(entity_type="user", entity_name=target.topic)],
                 ops=[alter_client_quotas.OpData(key="producer_byte_rate", value=1e9)],
             )
         ],
@@ -433,7 +433,7 @@ def await_coordinators(wire: Wire, kind: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def asked(broker: RunningNode, unique_topic: Callable[[str], str]) -> Asked:
+def target(broker: RunningNode, unique_topic: Callable[[str], str]) -> RequestTarget:
     with Wire(broker) as wire:
         topic = unique_topic("every-version")
         topic_id = create_topic(wire, topic)
@@ -441,9 +441,9 @@ def asked(broker: RunningNode, unique_topic: Callable[[str], str]) -> Asked:
         assert produce(wire, topic, data).error_code == ErrorCode.NONE
         for kind in (GROUP_KIND, TRANSACTION_KIND):
             await_coordinators(wire, kind)
-        asked = Asked(topic, topic_id, broker.node_id, unique_topic, broker.data_directory)
-        wire.ask(coordinator_requests.offset_commit_request(asked, 10), 10)
-    return asked
+        target = RequestTarget(topic, topic_id, broker.node_id, unique_topic, broker.data_directory)
+        wire.ask(coordinator_requests.offset_commit_request(target, 10), 10)
+    return target
 
 
 def test_what_is_advertised_is_what_is_served(wire: Wire) -> None:
@@ -467,9 +467,9 @@ def test_every_served_api_is_asked_here() -> None:
     ids=lambda value: value.name if isinstance(value, ApiKey) else f"v{value}",
 )
 def test_a_real_request_is_answered(
-    wire: Wire, complaints: Callable[[], str], asked: Asked, key: ApiKey, version: int
+    wire: Wire, complaints: Callable[[], str], target: RequestTarget, key: ApiKey, version: int
 ) -> None:
-    answer = wire.ask(REQUESTS[key](asked, version), version)
+    answer = wire.ask(REQUESTS[key](target, version), version)
     assert getattr(answer, "error_code", 0) != ErrorCode.UNKNOWN_SERVER_ERROR
     errors = list(error_codes(answer))
     assert ErrorCode.UNKNOWN_SERVER_ERROR not in errors
@@ -513,23 +513,23 @@ def error_codes(message: Any) -> Any:
                 yield from error_codes(each)
 
 
-def test_metadata_by_id_needs_version_12(wire: Wire, asked: Asked) -> None:
+def test_metadata_by_id_needs_version_12(wire: Wire, target: RequestTarget) -> None:
     for version in (10, 11):
         by_id = metadata.MetadataRequest(
-            topics=[metadata.MetadataRequestTopic(name=None, topic_id=asked.topic_id)], allow_auto_topic_creation=False
+            topics=[metadata.MetadataRequestTopic(name=None, topic_id=target.topic_id)], allow_auto_topic_creation=False
         )
         (topic,) = wire.ask(by_id, version).topics
         assert topic.error_code == ErrorCode.INVALID_REQUEST
     both = metadata.MetadataRequest(
-        topics=[metadata.MetadataRequestTopic(name=None, topic_id=each) for each in (asked.topic_id, UNKNOWN_ID)]
+        topics=[metadata.MetadataRequestTopic(name=None, topic_id=each) for each in (target.topic_id, UNKNOWN_ID)]
     )
     known, unknown = wire.ask(both, 12).topics
-    assert (known.name, known.error_code) == (asked.topic, ErrorCode.NONE)
+    assert (known.name, known.error_code) == (target.topic, ErrorCode.NONE)
     assert (unknown.name, unknown.error_code) == (None, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
-def test_topic_ids_are_told_from_the_version_that_has_them(wire: Wire, asked: Asked) -> None:
+def test_topic_ids_are_told_from_the_version_that_has_them(wire: Wire, target: RequestTarget) -> None:
     for version in range(14):
-        request = metadata.MetadataRequest(topics=[metadata.MetadataRequestTopic(name=asked.topic)])
+        request = metadata.MetadataRequest(topics=[metadata.MetadataRequestTopic(name=target.topic)])
         (topic,) = wire.ask(request, version).topics
-        assert topic.topic_id == (asked.topic_id if version >= 10 else ZERO_UUID)
+        assert topic.topic_id == (target.topic_id if version >= 10 else ZERO_UUID)

@@ -9,7 +9,7 @@ import pytest
 from penstock.log.transaction_index import ENTRY_SIZE
 from penstock.model.errors import ErrorCode
 from penstock.testing.nodes import start_node
-from scenarios.asking_coordinators import find_coordinators, new_producer, patiently
+from scenarios.coordinator_calls import find_coordinators, new_producer, patiently
 from waiting import wait_until
 from wire import Wire, batch, create_topic, fetch, produce, values
 

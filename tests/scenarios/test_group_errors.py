@@ -28,7 +28,7 @@ from penstock.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from penstock.testing.nodes import start_node
-from scenarios.asking_coordinators import (
+from scenarios.coordinator_calls import (
     commit,
     committed,
     consumer_heartbeat,

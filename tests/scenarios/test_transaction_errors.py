@@ -21,7 +21,7 @@ from penstock.protocol.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from scenarios.asking_coordinators import (
+from scenarios.coordinator_calls import (
     Producer,
     committed,
     consumer_join,

@@ -82,7 +82,7 @@ EVERY_ACL: dict[str, Any] = {
 SILENT = "no answer"
 
 
-class Answer(NamedTuple):
+class Observed(NamedTuple):
     """`shown`: the answer as text, where it may be compared byte for byte."""
 
     codes: frozenset[int]
@@ -186,9 +186,9 @@ class Subject:
 
         wait_until(lambda: is_known(False) and is_known(True), f"the ACLs are {wanted}", seconds=60)
 
-    def answer(self, row: Row, version: int) -> Answer:
+    def answer(self, row: Row, version: int) -> Observed:
         answer, shown = self.ask("alice", row.request, version, at_controller=row.on_controller)
-        return Answer(frozenset() if answer is None else frozenset(codes(answer)), shown)
+        return Observed(frozenset() if answer is None else frozenset(codes(answer)), shown)
 
 
 def mask(message: Any) -> None:
@@ -205,7 +205,7 @@ def mask(message: Any) -> None:
                 mask(each)
 
 
-def answers(subject: Subject, rows: list[Row], versions: dict[int, int]) -> dict[str, Answer]:
+def answers(subject: Subject, rows: list[Row], versions: dict[int, int]) -> dict[str, Observed]:
     found = {}
     for number, row in enumerate(rows):
         key = row.request.__schema__.key or 0
@@ -229,7 +229,7 @@ def describe(grant: Grant) -> str:
     return f"{operation.name} of {resource.kind.name} {resource.name}"
 
 
-def agree(theirs: Answer, ours: Answer) -> bool:
+def agree(theirs: Observed, ours: Observed) -> bool:
     """Whether both answers to an allowed request are alike. Some requests of nodes that are not there Kafka answers
     much later, or never."""
     return theirs.shown == SILENT or theirs.codes == ours.codes

@@ -100,7 +100,7 @@ def reach(context: typer.Context, value: str | None) -> str | None:
 def from_variables() -> tuple[str, str] | None:
     """The address that environment variables give, and the variable."""
     addresses = os.environ.get(BOOTSTRAP_VARIABLE)
-    source = _of_variables()
+    source = _from_environment()
     if source is None:
         return (addresses, BOOTSTRAP_VARIABLE) if addresses else None
     from penstock.client.access import completed
@@ -116,10 +116,10 @@ def _source(context: typer.Context) -> Source | None:
         return Source(_path(config), "--command-config", is_variable=False)
     if profile:
         return Source(profile, "--profile", is_variable=False)
-    return _of_variables()
+    return _from_environment()
 
 
-def _of_variables() -> Source | None:
+def _from_environment() -> Source | None:
     config, profile = os.environ.get(CONFIG_VARIABLE), os.environ.get(PROFILE_VARIABLE)
     if config and profile:
         raise typer.BadParameter(f"{CONFIG_VARIABLE} and {PROFILE_VARIABLE} contradict each other: set one of them")

@@ -79,12 +79,12 @@ def replay_dead_letters(
 
 
 def _others(outcome: ReplayResult) -> str:
-    told = {
+    counts = {
         "sent before": outcome.before,
         "not asked for": outcome.others,
         "no records of a topic (--to sends them)": outcome.homeless,
     }
-    return "".join(f", {count} {what}" for what, count in told.items() if count)
+    return "".join(f", {count} {what}" for what, count in counts.items() if count)
 
 
 @contextmanager

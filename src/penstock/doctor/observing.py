@@ -230,10 +230,10 @@ class _Look:
         quorum = self._ask("the quorum", self.admin.cluster.quorum)
         after = time.time()
         if quorum is not None:
-            told_ms = [each.last_caught_up_ms for each in quorum.voters if each.node_id == quorum.leader_id]
+            reported_ms = [each.last_caught_up_ms for each in quorum.voters if each.node_id == quorum.leader_id]
             is_known = any(clock.node_id == quorum.leader_id for clock in clocks)
-            if told_ms and told_ms[0] > 0 and not is_known:
-                clocks.append(_clock(quorum.leader_id, True, told_ms[0], before, after))
+            if reported_ms and reported_ms[0] > 0 and not is_known:
+                clocks.append(_clock(quorum.leader_id, True, reported_ms[0], before, after))
         return tuple(clocks)
 
     def _directories(self, brokers: Iterable[int]) -> tuple[DirectorySeen, ...]:
@@ -389,9 +389,9 @@ class _Look:
         return self._ask(f"lag of group {name}", lambda: self.admin.groups.lag(name)) or []
 
 
-def _clock(node_id: int, is_controller: bool, told_ms: float, before: float, after: float) -> ClockSeen:
+def _clock(node_id: int, is_controller: bool, reported_ms: float, before: float, after: float) -> ClockSeen:
     middle_ms = (before + after) * 500
-    return ClockSeen(node_id, is_controller, told_ms - middle_ms, (after - before) * 500)
+    return ClockSeen(node_id, is_controller, reported_ms - middle_ms, (after - before) * 500)
 
 
 def _quorum(described: QuorumDescription) -> QuorumSeen:

@@ -138,11 +138,11 @@ class Migration:
         """
         claimed: set[tuple[Uuid, int]] = set()
         owned: dict[str, dict[Uuid, dict[int, int]]] = {}
-        is_untold = {
+        lacks_assignment = {
             member.member_id: member.waits or member.member_id in classic.pending_syncs
             for member in classic.members.values()
         }
-        for member in sorted(classic.members.values(), key=lambda member: is_untold[member.member_id]):
+        for member in sorted(classic.members.values(), key=lambda member: lacks_assignment[member.member_id]):
             said = [(part.topic, part.partitions) for part in subscriptions[member.member_id].owned_partitions]
             said += self._assigned(classic, member)
             share: dict[Uuid, dict[int, int]] = {}

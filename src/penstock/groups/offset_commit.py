@@ -213,8 +213,8 @@ def _check_modern(group: ConsumerGroup | StreamsGroup, member: _Member) -> Parti
         )
     if member.generation == known.epoch:
         return None
-    is_told = not member.is_transactional or member.api_version >= TXN_COMMIT_KNOWS_NEW_ERRORS_SINCE
-    stale = ErrorCode.STALE_MEMBER_EPOCH if not is_classic and is_told else ErrorCode.ILLEGAL_GENERATION
+    knows_new_errors = not member.is_transactional or member.api_version >= TXN_COMMIT_KNOWS_NEW_ERRORS_SINCE
+    stale = ErrorCode.STALE_MEMBER_EPOCH if not is_classic and knows_new_errors else ErrorCode.ILLEGAL_GENERATION
     if member.generation > known.epoch:
         raise KafkaError(stale)
 

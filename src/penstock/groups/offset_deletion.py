@@ -85,14 +85,14 @@ class OffsetDeletion:
         while self._of_deleted and budget > 0:
             ids, groups = self._of_deleted[0]
             while groups and budget > 0:
-                gone = self._of_topics(groups.pop(), ids)
+                gone = self._topic_tombstones(groups.pop(), ids)
                 records.extend(gone)
                 budget -= 1 + len(gone)
             if not groups:
                 self._of_deleted.popleft()
         return not self._of_deleted
 
-    def _of_topics(self, group_id: str, ids: Mapping[str, Uuid]) -> list[CoordinatorRecord]:
+    def _topic_tombstones(self, group_id: str, ids: Mapping[str, Uuid]) -> list[CoordinatorRecord]:
         """Return tombstones. Offsets of a new topic with the same name and another id stay."""
         gone: set[tuple[str, int]] = set()
         committed = self._state.offsets.of_group(group_id)

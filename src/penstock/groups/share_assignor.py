@@ -35,15 +35,15 @@ def assign_simple(
     members = sorted(subscribers)
     shares: dict[str, set[_Partition]] = {member.member_id: set() for member in members}
     if len({member.topics for member in members}) == 1:
-        _share_out(members, _of_topics(sorted(members[0].topics), partitions), shares)
+        _share_out(members, _partitions_of(sorted(members[0].topics), partitions), shares)
     else:
         for topic_id in sorted({topic_id for member in members for topic_id in member.topics}):
             subscribed = [member for member in members if topic_id in member.topics]
-            _share_out(subscribed, _of_topics([topic_id], partitions), shares)
+            _share_out(subscribed, _partitions_of([topic_id], partitions), shares)
     return {member_id: _by_topic(share) for member_id, share in shares.items()}
 
 
-def _of_topics(topics: Iterable[Uuid], partitions: Mapping[Uuid, Iterable[int]]) -> list[_Partition]:
+def _partitions_of(topics: Iterable[Uuid], partitions: Mapping[Uuid, Iterable[int]]) -> list[_Partition]:
     return [(topic_id, partition) for topic_id in topics for partition in sorted(partitions.get(topic_id, ()))]
 
 

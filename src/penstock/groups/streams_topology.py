@@ -148,18 +148,18 @@ def _check_sources(subtopologies: Iterable[Subtopology], topics: TopicsView) -> 
 
 def _decide(subtopologies: Sequence[Subtopology], topics: TopicsView) -> dict[str, int]:
     """Return the numbers of partitions of all internal topics."""
-    decided = _of_repartition_topics(subtopologies, topics)
+    decided = _repartition_counts(subtopologies, topics)
     fixed = {topic.name for each in subtopologies for topic in each.repartition_source_topics if topic.partitions}
     for each in subtopologies:
         for group in each.copartition_groups:
-            decided.update(_of_copartition_group(each, group, fixed, decided, topics))
+            decided.update(_copartition_count(each, group, fixed, decided, topics))
     for each in subtopologies:
         tasks = max(_count(topic, decided, topics) for topic in _inputs(each))
         decided.update(dict.fromkeys(_changelogs(each), tasks))
     return decided
 
 
-def _of_repartition_topics(subtopologies: Sequence[Subtopology], topics: TopicsView) -> dict[str, int]:
+def _repartition_counts(subtopologies: Sequence[Subtopology], topics: TopicsView) -> dict[str, int]:
     decided = {
         topic.name: topic.partitions
         for each in subtopologies
@@ -191,7 +191,7 @@ def _of_repartition_topics(subtopologies: Sequence[Subtopology], topics: TopicsV
     return decided
 
 
-def _of_copartition_group(
+def _copartition_count(
     subtopology: Subtopology,
     group: CopartitionGroup,
     fixed: set[str],

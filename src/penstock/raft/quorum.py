@@ -82,8 +82,8 @@ class Quorum:
         snapshot = self.log.latest_snapshot
         self.high_watermark = 0 if snapshot is None else snapshot.offset
         self.role = Unattached(0, NOBODY, None, None)
-        self._told_high_watermark = self.high_watermark
-        self._told_leader = LeaderAndEpoch(NOBODY, 0)
+        self._reported_high_watermark = self.high_watermark
+        self._reported_leader = LeaderAndEpoch(NOBODY, 0)
 
     # -- knowledge -------------------------------------------------------------------------------------------------
 
@@ -170,11 +170,11 @@ class Quorum:
         election = self.election
         if election != self._persisted:
             ready.election = self._persisted = election
-        if self.high_watermark > self._told_high_watermark:
-            ready.high_watermark = self._told_high_watermark = self.high_watermark
+        if self.high_watermark > self._reported_high_watermark:
+            ready.high_watermark = self._reported_high_watermark = self.high_watermark
         leader = self.leader_and_epoch
-        if leader != self._told_leader:
-            ready.leader = self._told_leader = leader
+        if leader != self._reported_leader:
+            ready.leader = self._reported_leader = leader
         return ready
 
     @property

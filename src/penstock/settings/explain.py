@@ -130,7 +130,7 @@ def explain_broker(layers: BrokerLayers, names: Collection[str] | None = None) -
         if names is None or name in names:
             of_listener = listener_tls_setting(name)
             if of_listener is not None:
-                entries.append(_of_listener(of_listener, layers))
+                entries.append(_explain_listener(of_listener, layers))
                 continue
             synonyms = [
                 Synonym(name, values[name], source)
@@ -144,7 +144,7 @@ def explain_broker(layers: BrokerLayers, names: Collection[str] | None = None) -
     return entries
 
 
-def _of_listener(definition: Setting, layers: BrokerLayers) -> Explained:
+def _explain_listener(definition: Setting, layers: BrokerLayers) -> Explained:
     """A TLS setting of one listener, which the setting without the listener's prefix stands in for."""
     name = definition.name
     synonyms = [

@@ -164,7 +164,7 @@ class GroupConfig:
     streams_assignor_name: str = string("sticky", "The assignor of the streams group.", one_of("sticky"))
 
     @classmethod
-    def of_broker(cls, broker: GroupSettings) -> GroupConfig:
+    def broker_defaults(cls, broker: GroupSettings) -> GroupConfig:
         """Return the settings of a group without overrides."""
         return cls(**{name: getattr(broker, attribute) for name, attribute in _INHERITED.items()})
 
@@ -180,7 +180,7 @@ class GroupConfig:
             value = values[attribute_of(name)]
             if (low is not None and value < low) or (high is not None and value > high):
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} must be {_range(low, high)}.")
-        result = dataclasses.replace(cls.of_broker(broker), **values)
+        result = dataclasses.replace(cls.broker_defaults(broker), **values)
         for kind, session_ms, heartbeat_ms in (
             ("consumer", result.consumer_session_timeout_ms, result.consumer_heartbeat_interval_ms),
             ("share", result.share_session_timeout_ms, result.share_heartbeat_interval_ms),
@@ -203,7 +203,7 @@ class GroupConfig:
                 value = value if low is None else max(value, low)
                 value = value if high is None else min(value, high)
                 values[attribute_of(name)] = value
-        return dataclasses.replace(cls.of_broker(broker), **values)
+        return dataclasses.replace(cls.broker_defaults(broker), **values)
 
 
 GROUP_SETTINGS: Final[dict[str, Setting]] = settings_of(GroupConfig)

@@ -132,7 +132,7 @@ class TlsSettings:
 TLS_SETTINGS = settings_of(TlsSettings)
 
 
-_OF_LISTENER = re.compile(r"listener\.name\.[^.]+\.(ssl\..*)")
+_LISTENER_SETTING = re.compile(r"listener\.name\.[^.]+\.(ssl\..*)")
 
 
 def is_of_listener_tls(name: str) -> bool:
@@ -142,7 +142,7 @@ def is_of_listener_tls(name: str) -> bool:
 
 def general_tls_name(name: str) -> str | None:
     """The TLS setting without the prefix of a listener; None for other settings."""
-    match = _OF_LISTENER.fullmatch(name)
+    match = _LISTENER_SETTING.fullmatch(name)
     return match[1] if match is not None and match[1] in TLS_SETTINGS else None
 
 

@@ -85,7 +85,7 @@ class Question(NamedTuple):
     token: Token
 
 
-class Answer(NamedTuple):
+class QuestionResult(NamedTuple):
     token: Token
     errors: Mapping[TopicPartition, ErrorCode]
     """The error code of every partition of the question."""
@@ -97,7 +97,7 @@ class VerificationRequest(NamedTuple):
     request: AddPartitionsToTxnRequest
     questions: list[Question]
 
-    def answers(self, response: AddPartitionsToTxnResponse) -> list[Answer]:
+    def answers(self, response: AddPartitionsToTxnResponse) -> list[QuestionResult]:
         if response.error_code:
             # The operator has not authorized brokers to ask each other; this is not the client's problem.
             error = ErrorCode(response.error_code)
@@ -113,15 +113,17 @@ class VerificationRequest(NamedTuple):
         }
         unanswered = ErrorCode.UNKNOWN_SERVER_ERROR
         return [
-            Answer(
+            QuestionResult(
                 question.token, {p: errors.get((question.transactional_id, p), unanswered) for p in question.partitions}
             )
             for question in self.questions
         ]
 
-    def failed(self, error: ErrorCode) -> list[Answer]:
+    def failed(self, error: ErrorCode) -> list[QuestionResult]:
         """Answer all questions with the same error: NETWORK_EXCEPTION if the connection broke."""
-        return [Answer(question.token, dict.fromkeys(question.partitions, error)) for question in self.questions]
+        return [
+            QuestionResult(question.token, dict.fromkeys(question.partitions, error)) for question in self.questions
+        ]
 
 
 class Questions:

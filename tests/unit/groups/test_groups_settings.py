@@ -39,7 +39,7 @@ def test_a_group_is_held_within_the_bounds_of_now() -> None:
     settings = GroupCoordinatorSettings.of(node).with_config(config)
     assert settings.consumer_session_timeout_ms == 50_000
     assert settings.share_session_timeout_ms == 45_000
-    assert settings.with_config(GroupConfig.of_broker(node)) == GroupCoordinatorSettings.of(node)
+    assert settings.with_config(GroupConfig.broker_defaults(node)) == GroupCoordinatorSettings.of(node)
 
 
 def test_properties() -> None:

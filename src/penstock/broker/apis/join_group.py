@@ -23,18 +23,18 @@ def handle(services: GroupServices, request: Request, message: JoinGroupRequest)
     def refusal(code: ErrorCode) -> JoinGroupResponse:
         return JoinGroupResponse(error_code=code, member_id=message.member_id)
 
-    def of_its_version(response: JoinGroupResponse) -> JoinGroupResponse:
+    def at_request_version(response: JoinGroupResponse) -> JoinGroupResponse:
         if response.error_code and request.version >= NULL_PROTOCOL_SINCE:
             response.protocol_name = None
         return response
 
     if not request.may(Operation.READ, group_resource(message.group_id)):
-        return of_its_version(refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        return at_request_version(refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED))
     caller = member_of(request)
     answer = request.park()
     services.coordinators.groups.submit(
         message.group_id,
         lambda shard, token, now_ms: shard.join_group(message, token, caller, now_ms),
-        Waiting(lambda response: answer(of_its_version(response)), refusal),
+        Waiting(lambda response: answer(at_request_version(response)), refusal),
     )
     return None

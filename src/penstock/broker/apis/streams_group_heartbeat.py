@@ -23,7 +23,7 @@ from penstock.security.authorizer import CLUSTER, Operation, group_resource, top
 
 VERSIONS = (0, 1)
 
-ERRORS_TOLD = 3
+ERRORS_MAX = 3
 
 
 def handle(
@@ -82,9 +82,9 @@ def _create_topics(services: GroupServices, request: Request, reply: StreamsRepl
             return
     failures = services.topic_creation.failures_of(names)
     if failures:
-        told = ", ".join(f"{name} ({reason})" for name, reason in failures[:ERRORS_TOLD])
-        more = f" and {len(failures) - ERRORS_TOLD} more" if len(failures) > ERRORS_TOLD else ""
-        _add_detail(reply.response, f"; Creation failed: {told}{more}.")
+        listed = ", ".join(f"{name} ({reason})" for name, reason in failures[:ERRORS_MAX])
+        more = f" and {len(failures) - ERRORS_MAX} more" if len(failures) > ERRORS_MAX else ""
+        _add_detail(reply.response, f"; Creation failed: {listed}{more}.")
     services.topic_creation.ask(reply.missing)
 
 

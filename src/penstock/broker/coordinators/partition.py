@@ -65,7 +65,7 @@ _MAY_PASS = frozenset((ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR)
 _TOO_LARGE = frozenset((ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE))
 
 
-def told_to_clients(code: ErrorCode) -> ErrorCode:
+def code_for_clients(code: ErrorCode) -> ErrorCode:
     """Translate an error of the log to an error of coordinators."""
     if code in _NOT_AVAILABLE:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -185,7 +185,7 @@ class CoordinatorPartition(Generic[ShardT]):
     def _append_failed(self, error: KafkaError) -> None:
         """The shard contains changes that are not in the log: drop it and load it again."""
         logger.warning("%s: %s; loading it anew", self.replica.topic_partition, error.message)
-        code = told_to_clients(error.code)
+        code = code_for_clients(error.code)
         end = self.replica.log.log_end_offset
         untrue = [entry for entry in self.owed if entry.offset > end]
         self.owed = deque(entry for entry in self.owed if entry.offset <= end)
@@ -217,7 +217,7 @@ class CoordinatorPartition(Generic[ShardT]):
             try:
                 self._check_writable()
             except KafkaError as error:
-                waiting.refuse(told_to_clients(error.code))
+                waiting.refuse(code_for_clients(error.code))
                 return
         now_ms = self._clock.now_ms()
         decision = operation(shard, waiting, now_ms)
@@ -256,7 +256,7 @@ class CoordinatorPartition(Generic[ShardT]):
             self._append(batch, now_ms, marker.transaction_version)
         except KafkaError as error:
             # Nothing is decided or replayed yet: the shard matches the log.
-            waiting.refuse(told_to_clients(error.code))
+            waiting.refuse(code_for_clients(error.code))
             return
         if self._coordinator.end_transaction is not None:
             self._coordinator.end_transaction(shard, marker.producer_id, marker.producer_epoch, marker.committed)
@@ -350,7 +350,7 @@ class CoordinatorPartition(Generic[ShardT]):
         try:
             self._append(batch, now_ms, verification=producer.verification)
         except KafkaError as error:
-            self._refuse(decision.replies, told_to_clients(error.code))
+            self._refuse(decision.replies, code_for_clients(error.code))
             return False
         first_offset = self.replica.log.log_end_offset - len(decision.records)
         self._replay(decision.records, now_ms, first_offset, producer)
@@ -426,7 +426,7 @@ class CoordinatorPartition(Generic[ShardT]):
         patience = self._coordinator.commit_timeout
         self._owed_timer = None
         while self.owed and self.owed[0].since + patience <= now + TIMER_MIN_S:
-            self._refuse(self.owed.popleft().replies, told_to_clients(ErrorCode.REQUEST_TIMED_OUT))
+            self._refuse(self.owed.popleft().replies, code_for_clients(ErrorCode.REQUEST_TIMED_OUT))
         if self.owed:
             self._owed_timer = self._loop.call_at(self.owed[0].since + patience, self._look_for_overdue)
 

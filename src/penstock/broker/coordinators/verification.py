@@ -26,7 +26,7 @@ from penstock.model.topics import TRANSACTION_STATE
 from penstock.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
 from penstock.settings.live import LiveSettings
 from penstock.transactions.joining import verify
-from penstock.transactions.partition_verification import Answer, Question, Questions, VerificationRequest
+from penstock.transactions.partition_verification import Question, QuestionResult, Questions, VerificationRequest
 from penstock.transactions.routing import refused_add_partitions
 from penstock.transactions.shard import TransactionShard
 from penstock.transactions.state import Identity
@@ -37,8 +37,8 @@ VERSION: Final = 5  # of AddPartitionsToTxn, between brokers
 Verified = Callable[[Mapping[TopicPartition, ErrorCode]], None]
 
 
-class _Asking:
-    """The token of a question: receives the answer, and holds the time until which the question is retried."""
+class _PendingQuestion:
+    """The token of a question: takes the result, and holds the time until which the question is retried."""
 
     __slots__ = ("again_until", "done", "question")
 
@@ -104,11 +104,11 @@ class TransactionVerification:
     ) -> None:
         """`done` gets the coordinator's error code for each partition, now or later."""
         patience_ms = self._settings.now.add_partitions_to_txn_retry_backoff_max_ms
-        asking = _Asking(done, self._loop.time() + patience_ms / 1000)
-        asking.question = Question(
-            transactional_id, Identity(producer_id, producer_epoch), adds, tuple(partitions), asking
+        pending = _PendingQuestion(done, self._loop.time() + patience_ms / 1000)
+        pending.question = Question(
+            transactional_id, Identity(producer_id, producer_epoch), adds, tuple(partitions), pending
         )
-        self._ask(asking.question)
+        self._ask(pending.question)
 
     def _ask(self, question: Question) -> None:
         image = self._metadata.image
@@ -117,7 +117,7 @@ class TransactionVerification:
         leader = None if partition is None else image.brokers.get(partition.leader)
         if leader is None:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-            self._answered(Answer(question.token, dict.fromkeys(question.partitions, code)))
+            self._answered(QuestionResult(question.token, dict.fromkeys(question.partitions, code)))
         elif leader.broker_id == self._settings.static.node_id:
             self._ask_here(question)
         else:
@@ -129,9 +129,9 @@ class TransactionVerification:
     def _ask_here(self, question: Question) -> None:
         questions = Questions()
         questions.add(question)
-        asked = questions.take()
-        assert asked is not None
-        request = asked.request
+        verification = questions.take()
+        assert verification is not None
+        request = verification.request
         submit = self._completion.submit if question.adds else partial(self._transactions.submit, is_current=True)
         submit(
             question.transactional_id,
@@ -139,7 +139,7 @@ class TransactionVerification:
                 request, token, Caller(api_version=VERSION), now_ms
             ),
             Waiting(
-                lambda response: self._answer_all(asked.answers(response)),
+                lambda response: self._answer_all(verification.answers(response)),
                 lambda code: refused_add_partitions(request, code, VERSION),
             ),
         )
@@ -147,42 +147,46 @@ class TransactionVerification:
     # -- other brokers ----------------------------------------------------------------------------------------------
 
     def _send(self, broker_id: int, line: _Line) -> None:
-        asked = line.questions.take()
-        line.is_busy = asked is not None
-        if asked is None:
+        verification = line.questions.take()
+        line.is_busy = verification is not None
+        if verification is None:
             return
         peer = self._brokers.peer(broker_id, CHANNEL)
-        done = partial(self._sent, broker_id, line, asked)
+        done = partial(self._sent, broker_id, line, verification)
         if peer is None:
             self._loop.call_soon(done, PeerFailed(f"broker {broker_id} cannot be reached"))
             return
-        peer.send(asked.request, done, timeout=self._settings.now.request_timeout_ms / 1000)
+        peer.send(verification.request, done, timeout=self._settings.now.request_timeout_ms / 1000)
 
     def _sent(
-        self, broker_id: int, line: _Line, asked: VerificationRequest, outcome: AddPartitionsToTxnResponse | PeerFailed
+        self,
+        broker_id: int,
+        line: _Line,
+        verification: VerificationRequest,
+        outcome: AddPartitionsToTxnResponse | PeerFailed,
     ) -> None:
         self._send(broker_id, line)
         if isinstance(outcome, PeerFailed):
-            self._answer_all(asked.failed(ErrorCode.NETWORK_EXCEPTION))
+            self._answer_all(verification.failed(ErrorCode.NETWORK_EXCEPTION))
         else:
-            self._answer_all(asked.answers(outcome))
+            self._answer_all(verification.answers(outcome))
 
     # -- answers ----------------------------------------------------------------------------------------------------
 
-    def _answer_all(self, answers: list[Answer]) -> None:
-        for answer in answers:
-            self._answered(answer)
+    def _answer_all(self, results: list[QuestionResult]) -> None:
+        for result in results:
+            self._answered(result)
 
-    def _answered(self, answer: Answer) -> None:
-        asking = answer.token
-        assert isinstance(asking, _Asking)
+    def _answered(self, result: QuestionResult) -> None:
+        pending = result.token
+        assert isinstance(pending, _PendingQuestion)
         # The previous transaction may not be complete yet.
         backoff = self._settings.now.add_partitions_to_txn_retry_backoff_ms / 1000
         if (
-            asking.question.adds
-            and ErrorCode.CONCURRENT_TRANSACTIONS in answer.errors.values()
-            and self._loop.time() + backoff <= asking.again_until
+            pending.question.adds
+            and ErrorCode.CONCURRENT_TRANSACTIONS in result.errors.values()
+            and self._loop.time() + backoff <= pending.again_until
         ):
-            self._loop.call_later(backoff, self._ask, asking.question)
+            self._loop.call_later(backoff, self._ask, pending.question)
         else:
-            asking.done(answer.errors)
+            pending.done(result.errors)

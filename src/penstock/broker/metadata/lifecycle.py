@@ -136,7 +136,7 @@ class BrokerLifecycle:
         # Log directories that failed since the registration, and whether the controller knows.
         self._failed_directories: dict[Uuid, bool] = {}
         self._reporting: list[Uuid] = []
-        self._told_cordoned: list[Uuid] | None = None
+        self._reported_cordoned: list[Uuid] | None = None
         self._is_closed = False
 
     # -- start ------------------------------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ class BrokerLifecycle:
             for directory_id, is_known in self._failed_directories.items()
             if not is_known and not self._reports.is_pending(directory_id)
         ]
-        self._told_cordoned = cordoned = self._cordoned()
+        self._reported_cordoned = cordoned = self._cordoned()
         request = BrokerHeartbeatRequest(
             broker_id=self._registration.broker_id,
             broker_epoch=self._registration.broker_epoch,
@@ -299,7 +299,7 @@ class BrokerLifecycle:
 
     def settings_changed(self) -> None:
         """Other directories may be cordoned now."""
-        if self._caught_up.done() and self._cordoned() != self._told_cordoned:
+        if self._caught_up.done() and self._cordoned() != self._reported_cordoned:
             self._beat_now()
 
     def directory_failed(self, directory_id: Uuid, path: str) -> None:

@@ -131,14 +131,14 @@ class SharePartitions:
 
     def _release(self, session: ShareSession) -> None:
         group_id, member_id = session.key
-        for served in self._of_session(group_id, session.partitions):
+        for served in self._session_partitions(group_id, session.partitions):
             served.release(member_id)
         self._members[group_id] -= 1
         if not self._members[group_id]:
             del self._members[group_id]
             self._drop_group_when_idle(group_id)
 
-    def _of_session(self, group_id: str, partitions: Iterable[PartitionKey]) -> list[ServedPartition]:
+    def _session_partitions(self, group_id: str, partitions: Iterable[PartitionKey]) -> list[ServedPartition]:
         found = [self.get(group_id, topic_id, partition) for topic_id, partition in partitions]
         return [served for served in found if served is not None]
 

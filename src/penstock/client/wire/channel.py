@@ -20,7 +20,7 @@ from penstock.protocol.conversation import Login, spec_of
 from penstock.protocol.declaration import Message
 
 
-class Answer(NamedTuple):
+class ChannelResponse(NamedTuple):
     about: Any  # the `about` passed to `send`
     response: Any
 
@@ -98,10 +98,10 @@ class Channel(Connection):
             except WOULD_BLOCK:
                 return
 
-    def receive(self) -> list[Answer]:
+    def receive(self) -> list[ChannelResponse]:
         """Return the responses that are now complete. Those of an earlier call are no longer valid."""
         conversation = self._conversation
-        answers: list[Answer] = []
+        answers: list[ChannelResponse] = []
         name = conversation.sent[0].spec.name if conversation.sent else "nothing"
         with self._failures_named(name, self.timeout):
             while not answers:
@@ -111,7 +111,7 @@ class Channel(Connection):
                     break
                 self._heard = time.monotonic()
                 while (answer := conversation.next_answer()) is not None:
-                    answers.append(Answer(answer.context.about, answer.response))
+                    answers.append(ChannelResponse(answer.context.about, answer.response))
         return answers
 
     def check_deadline(self) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from penstock.client.errors import ClientError, Closed, TimedOut, UnknownTopic, Unreachable, raise_for
-from penstock.client.wire.channel import Answer, Channel
+from penstock.client.wire.channel import Channel, ChannelResponse
 from penstock.client.wire.closing import Closing
 from penstock.client.wire.cluster import MOVING, Cluster
 from penstock.client.wire.connection import DEFAULT_TIMEOUT_S
@@ -54,7 +54,7 @@ class Event(NamedTuple):
     """An event from a broker: answers, or the reason why there will be none."""
 
     broker_id: int
-    answers: list[Answer]
+    answers: list[ChannelResponse]
     error: ClientError | None
 
 

@@ -50,7 +50,7 @@ class Workspace:
         self, access: ClusterAccess, history: History, user: str | None = None, prometheus: Prometheus | None = None
     ) -> None:
         self.access = access
-        self._prometheus = None if prometheus is None else PrometheusHistory(*prometheus, self._told_by_thread)
+        self._prometheus = None if prometheus is None else PrometheusHistory(*prometheus, self._tell_from_thread)
         self._loop = asyncio.get_running_loop()
         self.history = history
         self.user = user
@@ -104,7 +104,7 @@ class Workspace:
     def history_problem(self) -> str | None:
         return None if self._prometheus is None else self._prometheus.problem
 
-    def _told_by_thread(self) -> None:
+    def _tell_from_thread(self) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: the console ends
             self._loop.call_soon_threadsafe(self._tell)
 

@@ -142,14 +142,16 @@ def _place(old: SourceShape, new: SourceShape, path: Path) -> Edit:
 
 def _steps(old: QueryShape, new: QueryShape, query: str) -> Iterator[Edit]:
     home = _home(query, new)
-    if old.state != new.state:
+    state_changed = old.state != new.state
+    if state_changed:
         yield Edit("new checkpoint", _state_message(old.state, new.state), home)
     if old.output_mode != new.output_mode:
         yield Edit("new checkpoint", f'its output was "{old.output_mode}"', (*home, "output"))
-    told = old.state != new.state
     for name in dict.fromkeys((*old.streamed, *new.streamed)):
         before, after = old.streamed.get(name), new.streamed.get(name)
-        if before == after or (told and before is not None and after is not None and before.state != after.state):
+        if before == after:
+            continue
+        if state_changed and before is not None and after is not None and before.state != after.state:
             continue
         if not old.state:
             yield Edit("safe", "it holds from the next batch on", _home(name, new))

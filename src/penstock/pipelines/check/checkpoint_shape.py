@@ -90,9 +90,9 @@ class QueryShape:
 def shape_of(
     pipeline: Pipeline, analysis: Analysis, query: QueryPlan, directory: str, bootstrap: str = ""
 ) -> QueryShape:
-    streamed = [name for name in (*query.upstream, query.head) if name in pipeline.steps]
-    read = list(dict.fromkeys(_reading_order(analysis, query.head)))
-    lookups = [name for name in (*query.upstream, *query.body) if name in pipeline.sources and name not in read]
+    streamed = [name for name in (*query.upstream, query.input) if name in pipeline.steps]
+    read = list(dict.fromkeys(_reading_order(analysis, query.input)))
+    lookups = [name for name in (*query.upstream, *query.tables) if name in pipeline.sources and name not in read]
     return QueryShape(
         drive=query.drive,
         sources={name: _source_shape(pipeline.sources[name], directory, bootstrap) for name in read},
@@ -100,7 +100,7 @@ def shape_of(
         streamed={name: _step_shape(pipeline, analysis, analysis.tables[name]) for name in streamed},
         batched={
             name: _step_shape(pipeline, analysis, analysis.tables[name])
-            for name in query.body
+            for name in query.tables
             if name in pipeline.steps
         },
         output_mode=query.output_mode,

@@ -43,7 +43,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _READ_BY_JARS = ("delta",)
-_OF_JARS = (
+_JAR_FORMATS = (
     "avro",
     "iceberg",
     "kafka",
@@ -88,7 +88,7 @@ class _Check:
         yield from self._queries()
         yield from _bootstrap(pipeline.bootstrap, ("bootstrap",))
         yield from _client(pipeline)
-        yield from stream_checks.of_watermarks(pipeline, self._analysis)
+        yield from stream_checks.check_watermarks(pipeline, self._analysis)
         yield from given_rows.findings(pipeline, self._analysis, self._directory, self._broken)
         yield from self._unused()
 
@@ -327,7 +327,7 @@ class _Check:
 
     def _format(self, name: str, ours: tuple[str, ...], path: Path) -> Iterator[Finding]:
         """A format that nothing here has. Formats of jars are known by their classes, or by the jars in `spark`."""
-        lowered = {each.lower() for each in (*ours, *spark_sql.formats(), *_OF_JARS)}
+        lowered = {each.lower() for each in (*ours, *spark_sql.formats(), *_JAR_FORMATS)}
         if name.lower() in lowered or "." in name or self._has_jars or entry_points(group=GROUP, name=name):
             return
         if name.isidentifier() and find_spec(f"pyspark_{name}") is not None:
@@ -353,7 +353,7 @@ class _Check:
         if self._broken or self._analysis.findings:
             return
         queries = plan(self._pipeline, self._analysis)
-        yield from stream_checks.of_queries(self._pipeline, self._analysis, queries)
+        yield from stream_checks.check_queries(self._pipeline, self._analysis, queries)
         yield from written_rows.findings(self._pipeline, queries)
         for name, settings in self._pipeline.queries.items():
             if name not in queries:

@@ -1,9 +1,9 @@
 """Plans the queries that a pipeline runs as.
 
-There is one query for each source that drives something, and one for each step with state or over several streams. A
-query has a *head*, which Spark streams (a source, or such a step with everything it is made of), and a *body*: the
-tables computed from each batch of the head, and the sinks they go to. All topic records of a batch, of all sinks and
-dead letters, are written together.
+There is one query for each source that drives something, and one for each step with state or over several streams. Its
+*input* is what Spark streams: the source, or such a step with everything it is made of. Its *tables* are computed from
+each batch of the input, and go to its sinks. All topic records of a batch, of all sinks and dead letters, are written
+together.
 
 Only the query of a source produces dead letters for records of it that do not decode, and for rows that break an
 expectation on the way. If another query computes the same tables for a step with state, it only omits these rows.
@@ -23,12 +23,12 @@ from penstock.pipelines.spec.model import Expectation, Pipeline, TopicSink, Topi
 class QueryPlan:
     name: str
     drive: Drive
-    head: str
+    input: str
     """The source or step whose rows arrive batch by batch."""
     upstream: tuple[str, ...]
-    """The tables the head is made of, in order, without the head."""
-    body: tuple[str, ...]
-    """Tables computed from each batch, in order, without the head; including lookups and tables made of them."""
+    """The tables the input is made of, in order, without the input."""
+    tables: tuple[str, ...]
+    """Tables computed from each batch, in order, without the input; including lookups and tables made of them."""
     sinks: tuple[str, ...]
     dead_letters: int
     """The number of rules that make dead letters; each scans the whole batch."""
@@ -68,9 +68,9 @@ def expectations(pipeline: Pipeline, name: str) -> tuple[Expectation, ...]:
     return source.expect if source is not None else pipeline.steps[name].expect
 
 
-def _query(pipeline: Pipeline, analysis: Analysis, head: Table) -> QueryPlan | None:
+def _query(pipeline: Pipeline, analysis: Analysis, first: Table) -> QueryPlan | None:
     """None if it has nothing to do."""
-    own = [table for table in analysis.tables.values() if table.query == head.name]
+    own = [table for table in analysis.tables.values() if table.query == first.name]
     sinks = tuple(name for name, sink in pipeline.sinks.items() if analysis.find(sink.source) in own)
     dead_letters = sum(_rules(pipeline, table) for table in own)
     if not sinks and not dead_letters:
@@ -79,34 +79,34 @@ def _query(pipeline: Pipeline, analysis: Analysis, head: Table) -> QueryPlan | N
     for table in own:
         fed = any(analysis.find(pipeline.sinks[sink].source) is table for sink in sinks)
         if fed or has_dead_letters(pipeline, table):
-            wanted.update(analysis.upstream(table.name, until=head.name))
-    upstream = tuple(each for each in analysis.upstream(head.name) if each != head.name)
-    body = tuple(
+            wanted.update(analysis.upstream(table.name, until=first.name))
+    upstream = tuple(each for each in analysis.upstream(first.name) if each != first.name)
+    tables = tuple(
         name
         for name, table in analysis.tables.items()
-        if name in wanted and name != head.name and (table in own or table.drive == "static")
+        if name in wanted and name != first.name and (table in own or table.drive == "static")
     )
-    step = pipeline.steps.get(head.name)
-    settings = pipeline.queries.get(head.name)
+    step = pipeline.steps.get(first.name)
+    settings = pipeline.queries.get(first.name)
     mode = step.output if step is not None else ""
     return QueryPlan(
-        head.name,
-        head.drive,
-        head.name,
+        first.name,
+        first.drive,
+        first.name,
         upstream,
-        body,
+        tables,
         sinks,
         dead_letters,
-        mode or _output_mode(pipeline, analysis, head),
+        mode or _output_mode(pipeline, analysis, first),
         (settings.trigger if settings is not None else None) or pipeline.trigger,
         (),
     )
 
 
-def _output_mode(pipeline: Pipeline, analysis: Analysis, head: Table) -> str:
-    if head.name in pipeline.sources or not _has_state(pipeline, head):
+def _output_mode(pipeline: Pipeline, analysis: Analysis, first: Table) -> str:
+    if first.name in pipeline.sources or not _has_state(pipeline, first):
         return "append"
-    return "append" if all(pipeline.sources[each].watermark for each in head.sources) else "update"
+    return "append" if all(pipeline.sources[each].watermark for each in first.sources) else "update"
 
 
 def _has_state(pipeline: Pipeline, table: Table) -> bool:
@@ -115,7 +115,7 @@ def _has_state(pipeline: Pipeline, table: Table) -> bool:
 
 def _after(pipeline: Pipeline, query: QueryPlan, queries: dict[str, QueryPlan]) -> QueryPlan:
     """The query with those it waits for: those in its settings, and those that write the topics it reads."""
-    read = {topic for name in (query.head, *query.upstream) for topic in _topics(pipeline, name)}
+    read = {topic for name in (query.input, *query.upstream) for topic in _topics(pipeline, name)}
     settings = pipeline.queries.get(query.name)
     after = [*(settings.after if settings is not None else ())]
     for other in queries.values():

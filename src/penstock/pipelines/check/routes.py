@@ -1,6 +1,6 @@
 """Decides how the batches of a query are written: by Spark's plan alone, or with `foreachBatch`.
 
-Most queries need no Python on the driver between two batches. If everything below the head is done row by row, and all
+Most queries need no Python on the driver between two batches. If all tables of a query are computed row by row, and all
 records go out in one write, the whole query is one plan, made once: each record becomes what it turns into (records for
 all sinks, and its dead letter), and the streaming sink writes these. Everything else is written batch by batch, and
 `reasons` says why. `penstock pipeline graph` prints it.
@@ -71,7 +71,7 @@ def route(pipeline: Pipeline, analysis: Analysis, query: QueryPlan) -> Route:
     writes = topic_writes(pipeline, query)
     if query.drive != "stream":
         return Route("table", (), writes)
-    reasons = (*_of_plan(pipeline, analysis, query), *_of_writing(pipeline, query, writes))
+    reasons = (*_planning_reasons(pipeline, analysis, query), *_writing_reasons(pipeline, query, writes))
     if not reasons:
         return Route("streamed", (), writes)
     way: Way = "batch by batch" if any(reason.is_of_plan for reason in reasons) else "prepared"
@@ -94,13 +94,13 @@ def topic_writes(pipeline: Pipeline, query: QueryPlan) -> tuple[TopicWrite, ...]
 def uses_headers(pipeline: Pipeline, analysis: Analysis, query: QueryPlan) -> bool:
     """Whether the headers of its records are needed: they are named, or may carry the GUIDs of schemas, or dead letters
     contain the whole record. A Python function may use any column."""
-    is_source = query.head in pipeline.sources
-    sources = [pipeline.sources[name] for name in (query.head, *query.upstream) if name in pipeline.sources]
+    is_source = query.input in pipeline.sources
+    sources = [pipeline.sources[name] for name in (query.input, *query.upstream) if name in pipeline.sources]
     if any(isinstance(each, TopicSource) and each.value.registry for each in sources):
         return True
     if is_source and (query.dead_letters or any(isinstance(pipeline.sinks[name], FormatSink) for name in query.sinks)):
         return True  # a server may refuse rows, which become dead letters
-    names = (query.head, *query.upstream, *query.body)
+    names = (query.input, *query.upstream, *query.tables)
     steps = [pipeline.steps[name] for name in names if name in pipeline.steps]
     if any(not step.sql for step in steps):
         return True
@@ -108,15 +108,15 @@ def uses_headers(pipeline: Pipeline, analysis: Analysis, query: QueryPlan) -> bo
     return "_headers" in repr(used).lower()
 
 
-def _of_plan(pipeline: Pipeline, analysis: Analysis, query: QueryPlan) -> Iterator[Reason]:
-    source = pipeline.sources.get(query.head)
+def _planning_reasons(pipeline: Pipeline, analysis: Analysis, query: QueryPlan) -> Iterator[Reason]:
+    source = pipeline.sources.get(query.input)
     if isinstance(source, TopicSource) and source.evolution == "add-columns":
-        yield Reason(f'"{query.head}" gets columns that appear in its records', is_of_plan=True)
-    for name in query.body:
+        yield Reason(f'"{query.input}" gets columns that appear in its records', is_of_plan=True)
+    for name in query.tables:
         text = _not_per_row(pipeline, analysis, name)
         if text:
             yield Reason(text, is_of_plan=True)
-    for name in (query.head, *query.body):
+    for name in (query.input, *query.tables):
         letters = any(each.otherwise == "dead-letter" for each in expectations(pipeline, name))
         if letters and analysis.tables[name].multiplies and name in pipeline.steps:
             yield Reason(f'"{name}" makes several rows of one record, and dead letters', is_of_plan=True)
@@ -127,7 +127,7 @@ def _of_plan(pipeline: Pipeline, analysis: Analysis, query: QueryPlan) -> Iterat
 
 
 def _not_per_row(pipeline: Pipeline, analysis: Analysis, name: str) -> str:
-    """Why a table of the body does not make its rows from one row each; empty if it does."""
+    """Why a table of the query does not make its rows from one row each; empty if it does."""
     table = analysis.tables[name]
     if table.drive == "static":
         return f'"{name}" is read anew for every batch' if name in pipeline.sources else ""
@@ -144,7 +144,7 @@ def _not_per_row(pipeline: Pipeline, analysis: Analysis, name: str) -> str:
     return ""
 
 
-def _of_writing(pipeline: Pipeline, query: QueryPlan, writes: tuple[TopicWrite, ...]) -> Iterator[Reason]:
+def _writing_reasons(pipeline: Pipeline, query: QueryPlan, writes: tuple[TopicWrite, ...]) -> Iterator[Reason]:
     if query.output_mode != "append":
         yield Reason(f'with output "{query.output_mode}" its rows are not final', is_of_plan=False)
     for write in writes[1:]:

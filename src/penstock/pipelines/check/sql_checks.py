@@ -321,11 +321,11 @@ class _Select:
 
 
 def _loose(names: list[str], calls: list[exp.Anonymous], grouped: bool) -> str:
-    told = ", ".join(f'"{name}"' for name in names)
+    listed = ", ".join(f'"{name}"' for name in names)
     are = "are" if len(names) > 1 else "is"
     way = "add it to GROUP BY" if grouped else f"add GROUP BY {', '.join(names)}"
     way = way.replace("it", "them") if len(names) > 1 and grouped else way
-    return f"{told} {are} neither in GROUP BY nor inside an aggregate; {way}, or use max({names[0]})"
+    return f"{listed} {are} neither in GROUP BY nor inside an aggregate; {way}, or use max({names[0]})"
 
 
 def _names(node: exp.Expr) -> set[str]:
@@ -371,7 +371,7 @@ def _own(node: exp.Expr, kind: type[Node]) -> Iterator[Node]:
 
 
 def _expressions(tree: exp.Expr, row: _Row, rules: Rules) -> Iterator[Complaint]:
-    told: set[int] = set()
+    reported: set[int] = set()
     for node in _own(tree, exp.Expr):
         if isinstance(node, exp.Anonymous):
             found = list(_call(node, row, rules))
@@ -382,8 +382,8 @@ def _expressions(tree: exp.Expr, row: _Row, rules: Rules) -> Iterator[Complaint]
         else:
             continue
         for complaint in found:
-            if complaint.index not in told:
-                told.add(complaint.index)
+            if complaint.index not in reported:
+                reported.add(complaint.index)
                 yield complaint
 
 

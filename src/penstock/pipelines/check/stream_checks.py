@@ -22,9 +22,9 @@ _OUTER = {"LEFT": "LEFT OUTER", "RIGHT": "RIGHT OUTER", "FULL": "FULL OUTER"}
 _TIME_WINDOWS = ("window", "session_window")
 
 
-def of_queries(pipeline: Pipeline, analysis: Analysis, queries: dict[str, QueryPlan]) -> Iterator[Finding]:
+def check_queries(pipeline: Pipeline, analysis: Analysis, queries: dict[str, QueryPlan]) -> Iterator[Finding]:
     for query in queries.values():
-        table = analysis.tables[query.head]
+        table = analysis.tables[query.input]
         if query.drive != "stream" or table.parsed is None:
             continue
         step = pipeline.steps[table.name]
@@ -38,7 +38,7 @@ def of_queries(pipeline: Pipeline, analysis: Analysis, queries: dict[str, QueryP
             yield from _append(pipeline, table, analysis, query, path)
 
 
-def of_watermarks(pipeline: Pipeline, analysis: Analysis) -> Iterator[Finding]:
+def check_watermarks(pipeline: Pipeline, analysis: Analysis) -> Iterator[Finding]:
     for name, source in pipeline.sources.items():
         kind = analysis.tables[name].types.get(source.watermark.column.lower()) if source.watermark else None
         if (

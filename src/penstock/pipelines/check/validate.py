@@ -33,12 +33,12 @@ def validate(file: str, environment: str | None = None, given: Mapping[str, str]
 
 def problems_of(loaded: Loaded) -> list[Problem]:
     """Errors of single fields, and of fields in combination. A part with invalid fields gets no further errors."""
-    told = {problem.path[:2] for problem in loaded.problems}
-    broken = {str(key[1]) for key in loaded.places.keys if len(key) == 2 and key[0] in _NAMED and key in told}
+    invalid_parts = {problem.path[:2] for problem in loaded.problems}
+    broken = {str(key[1]) for key in loaded.places.keys if len(key) == 2 and key[0] in _NAMED and key in invalid_parts}
     problems = list(loaded.problems)
     by_cause: dict[tuple[str, str], list[Problem]] = {}
     for finding in check(loaded.pipeline, loaded.directory, broken):
-        if finding.path[:2] not in told:
+        if finding.path[:2] not in invalid_parts:
             key = loaded.places.keys.get(finding.path) if finding.at_key else None
             location = key or loaded.places.find(finding.path, finding.index)
             problem = Problem(finding.message, finding.path, location, loaded.file, finding.severity)
@@ -55,8 +55,8 @@ def _as_one(same: list[Problem]) -> Problem:
     lines = sorted({each.location.line for each in others if each.location is not None})
     if not lines:
         return first
-    told = ", ".join(map(str, lines))
-    return replace(first, message=f"{first.message} (also in line{'s' if len(lines) > 1 else ''} {told})")
+    numbers = ", ".join(map(str, lines))
+    return replace(first, message=f"{first.message} (also in line{'s' if len(lines) > 1 else ''} {numbers})")
 
 
 def pipeline_files(directory: str) -> tuple[list[str], list[str]]:

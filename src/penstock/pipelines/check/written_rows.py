@@ -33,7 +33,7 @@ def _intermediate_values(pipeline: Pipeline, query: QueryPlan) -> Iterator[Findi
                 'say by "key" which row replaces which' if merges else 'write to a topic, or to delta with a "key"'
             )
             message = (
-                f'"{query.head}" writes a row again whenever it changes (output: {query.output_mode}), and '
+                f'"{query.input}" writes a row again whenever it changes (output: {query.output_mode}), and '
                 f"{sink.format} would keep every intermediate value; {way_out}; or write final rows only, with a "
                 f"watermark on every source, a window and output: append"
             )
@@ -49,7 +49,7 @@ def _only_appends(sink: FormatSink) -> bool:
 def _loops(pipeline: Pipeline, query: QueryPlan) -> Iterator[Finding]:
     read = [
         source
-        for name in (query.head, *query.upstream)
+        for name in (query.input, *query.upstream)
         if isinstance(source := pipeline.sources.get(name), TopicSource) and not source.bootstrap
     ]
     for name in query.sinks:

@@ -48,7 +48,7 @@ def analyze(loaded: Loaded, session: SparkSession) -> Analysed:
         planned = _Planned(loaded.pipeline, analysis, loaded.directory, session.newSession(), sources)
         findings = [*planned.findings()]
         for query in plan(loaded.pipeline, analysis).values():
-            if planned.frames.keys() >= {query.head, *query.upstream}:
+            if planned.frames.keys() >= {query.input, *query.upstream}:
                 findings += _started(query, loaded, analysis, session.newSession(), sources, place)
     types = {name: _columns(frame) for name, frame in planned.frames.items()}
     problems = (
@@ -145,7 +145,7 @@ def _started(
     """Spark reports what streams cannot do only when a query starts."""
     from pyspark.errors import PySparkException
 
-    if query.drive != "stream" or query.head not in loaded.pipeline.steps:
+    if query.drive != "stream" or query.input not in loaded.pipeline.steps:
         return
     try:
         frame = query_input(session, loaded.pipeline, analysis, query, loaded.directory, sources)
@@ -153,9 +153,9 @@ def _started(
         starting = frame.writeStream.format("noop").outputMode(query.output_mode)
         starting.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
     except PySparkException as error:
-        yield _finding(error, ("steps", query.head))
+        yield _finding(error, ("steps", query.input))
     except PipelineFailed as error:
-        yield Finding(str(error), ("steps", query.head))
+        yield Finding(str(error), ("steps", query.input))
 
 
 def _finding(error: PySparkException, path: Path) -> Finding:

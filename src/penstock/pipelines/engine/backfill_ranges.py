@@ -48,9 +48,9 @@ def resolved(pipeline: Pipeline, queries: Iterable[QueryPlan], sources: Sources,
     check_points(begin, end)
     found = list(queries)
     whole = read_whole(pipeline, found)
-    names = dict.fromkeys(name for query in found for name in (query.head, *query.upstream))
+    names = dict.fromkeys(name for query in found for name in (query.input, *query.upstream))
     topics = [name for name in names if isinstance(pipeline.sources.get(name), TopicSource) and name not in whole]
-    resolved = {name: _of_source(sources.topic_options(name), begin, end) for name in topics}
+    resolved = {name: _source_ranges(sources.topic_options(name), begin, end) for name in topics}
     read = {partition.topic for each in resolved.values() for partition in each}
     for bound in (begin, end):
         named = set() if bound is None or isinstance(bound.point, int) else {each.topic for each in bound.point}
@@ -140,7 +140,7 @@ def make_shadow_topics(bootstrap: str, pipeline: Pipeline, queries: Iterable[Que
     return made
 
 
-def _of_source(options: dict[str, str], begin: Bound, end: Bound | None) -> Ranges:
+def _source_ranges(options: dict[str, str], begin: Bound, end: Bound | None) -> Ranges:
     what = {name: value for name, value in options.items() if name.lower() not in _WHERE}
     with TopicLogs(source_options(what)) as logs:
         logs.look()

@@ -1,4 +1,4 @@
-"""Writes one batch of one query: from the rows of its head to all outputs.
+"""Writes one batch of one query: from the rows of its input to all outputs.
 
 Records for topics, of all sinks and the dead letters, are one write, and so one decision; it comes last. Sinks that are
 not topics are written before, each on its own. If one fails, the whole batch is repeated under the same number, and
@@ -54,23 +54,23 @@ class BatchPlan:
         self._directory = directory
 
     def tables(self, batch: DataFrame) -> Tables:
-        """All tables of the query, from the rows of its head. Planned, not computed yet."""
+        """All tables of the query, from the rows of its input. Planned, not computed yet."""
         query, pipeline = self._query, self._pipeline
-        if query.head in pipeline.sources:
-            fitting = self._sources.fitting(query.head, batch)
-            pipeline = replace(pipeline, sources={**pipeline.sources, query.head: fitting})
+        if query.input in pipeline.sources:
+            fitting = self._sources.fitting(query.input, batch)
+            pipeline = replace(pipeline, sources={**pipeline.sources, query.input: fitting})
         tables = Tables(batch.sparkSession, pipeline, self._analysis, self._directory, makes_dead_letters=True)
-        statics = [name for name in query.body if self._analysis.tables[name].drive == "static"]
+        statics = [name for name in query.tables if self._analysis.tables[name].drive == "static"]
         for name in statics:
             if name in pipeline.sources:
                 tables.add_source(name, self._sources.table(batch.sparkSession, name))
             else:
                 tables.add([name])
-        if query.head in pipeline.sources:
-            tables.add_source(query.head, batch)
+        if query.input in pipeline.sources:
+            tables.add_source(query.input, batch)
         else:
-            tables.add_head(query.head, batch)
-        tables.add(name for name in query.body if name not in statics)
+            tables.add_input(query.input, batch)
+        tables.add(name for name in query.tables if name not in statics)
         return tables
 
     def topic_records(self, tables: Tables) -> dict[str, DataFrame]:
@@ -120,10 +120,10 @@ class BatchWriter:
         self._records = RecordWriter(pipeline, query, bootstrap)
         self._writes = topic_writes(pipeline, query)
         self._wrote = wrote
-        self._body = BatchPlan(pipeline, analysis, query, directory, sources)
+        self._plan = BatchPlan(pipeline, analysis, query, directory, sources)
         self._analysis = analysis
         self._directory = directory
-        self._reads_records = isinstance(pipeline.sources.get(query.head), TopicSource)
+        self._reads_records = isinstance(pipeline.sources.get(query.input), TopicSource)
         self._others: dict[str, Sink] = {}
         self.unavailable = ""
         """Why the last batch was not written, if a sink's server was unavailable."""
@@ -131,16 +131,16 @@ class BatchWriter:
     def __call__(self, batch: DataFrame, number: int, checkpoint: str = "") -> None:
         """`checkpoint`: the identity of what numbers the batches, if that is not a streaming query's checkpoint."""
         checkpoint = checkpoint or checkpoint_of_batch(batch)
-        # A step may read a head with state twice, and two tasks must not compute the same state at the same time.
-        has_state = self._query.head in self._pipeline.steps
+        # A step may read an input with state twice, and two tasks must not compute the same state at the same time.
+        has_state = self._query.input in self._pipeline.steps
         times = RecordTimesOf(batch) if self._reads_records else None
         batch = times.frame if times is not None else batch
-        several = len(self._query.sinks) + self._query.dead_letters > 1 or (has_state and bool(self._query.body))
+        several = len(self._query.sinks) + self._query.dead_letters > 1 or (has_state and bool(self._query.tables))
         if several:
             batch = batch.persist()
         try:
             self._open(checkpoint)
-            planned = self._body.outputs(batch, [name for name, sink in self._others.items() if sink.wants_origin])
+            planned = self._plan.outputs(batch, [name for name, sink in self._others.items() if sink.wants_origin])
             counted = {name: Counted(frame) for name, frame in planned.sinks.items()}
             kinds = [kind for each in planned.tables.dead for kind in each.kinds]
             letters = CountedLetters(planned.dead_letters, kinds) if planned.dead_letters is not None else None
@@ -156,9 +156,9 @@ class BatchWriter:
                 with watch.of(name):
                     refusals.add(name, sink.write(outputs.sinks[name], number) or ())
             if refusals.dead:
-                told = dead_letters(refusals.dead, self._pipeline.name, self._pipeline.dead_letter_topic)
+                refused = dead_letters(refusals.dead, self._pipeline.name, self._pipeline.dead_letter_topic)
                 before = outputs.dead_letters
-                outputs = replace(outputs, dead_letters=before.union(told) if before is not None else told)
+                outputs = replace(outputs, dead_letters=before.union(refused) if before is not None else refused)
             for write, frame in self._topics(outputs):
                 with watch.of(written_together(write.sinks)):
                     self._records.write(write, as_text(frame), number, checkpoint)

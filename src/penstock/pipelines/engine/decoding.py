@@ -71,14 +71,14 @@ def decoded(raw: DataFrame, source: TopicSource, directory: str) -> DataFrame:
             error = f.when(f.col(f"{_FRAMED}.error").isNotNull(), _registry_error(_FRAMED)).otherwise(error)
         values = [f.col(f"{_VALUE}.`{name}`").alias(name) for name in columns]
     else:
-        told = f.col(f"{_VALUE}.error")
+        message = f.col(f"{_VALUE}.error")
         if coding.registry:
             decode = registered.decoder(source, directory)
             parsed = raw.select(decode(f.col("value"), registered.schema_header()).alias(_VALUE), *metadata)
-            error = f.when(told.isNotNull(), _registry_error(_VALUE))
+            error = f.when(message.isNotNull(), _registry_error(_VALUE))
         else:
             parsed = raw.select(_by_codec(coding, directory), *metadata)
-            error = f.when(told.isNotNull(), _error(told, None, _other_format(coding)))
+            error = f.when(message.isNotNull(), _error(message, None, _other_format(coding)))
         values = [
             f.col(f"{_VALUE}.value.`{name}`").alias(name) for name in schemas.columns_of_values(coding, directory)
         ]
@@ -108,10 +108,10 @@ def _json_error(source: TopicSource, columns: dict[str, bool], directory: str) -
     if source.evolution in ("fail", "dead-letter"):
         more = f.array_except(f.expr("json_object_keys(__text)"), f.array(*(f.lit(name) for name in columns)))
         names = f.array_join(more, ", ")
-        told = f.concat(f.lit(f"{_UNKNOWN_FIELDS}: "), names)
+        message = f.concat(f.lit(f"{_UNKNOWN_FIELDS}: "), names)
         if source.evolution == "fail":
-            told = f.raise_error(told).cast("string")
-        error = error.when(f.size(more) > 0, _error(told, names, _UNKNOWN_FIELDS))
+            message = f.raise_error(message).cast("string")
+        error = error.when(f.size(more) > 0, _error(message, names, _UNKNOWN_FIELDS))
     return error
 
 
@@ -128,14 +128,14 @@ def _misfit(coding: Decoding, directory: str) -> Column:
 
     def wrong(text: Column) -> Column:
         """`name is not TYPE` of each, or NULL."""
-        told = [
+        misfits = [
             f.when(
                 _is_there(text, path, kind) & _at(f.col(_VALUE), path).isNull(),
                 f.struct(f.lit(".".join(path)).alias("name"), f.lit(kind).alias("type")),
             )
             for path, kind in _leaves(types, ())
         ]
-        return f.array_compact(f.array(*told))
+        return f.array_compact(f.array(*misfits))
 
     # In a lambda, so that the text is read once and not for every column.
     found = f.element_at(f.transform(f.array(as_text), wrong), 1)

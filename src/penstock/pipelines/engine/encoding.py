@@ -65,7 +65,7 @@ def dead_letters(dead: list[DeadRows], pipeline: str, topic: str) -> DataFrame:
     frames = [each.frame.dropDuplicates([SOURCE_ROW]) if each.multiplied else each.frame for each in dead]
     rows = reduce(lambda above, below: above.unionByName(below), frames)
     record = f.col(SOURCE_ROW)
-    told = f.array(
+    added = f.array(
         _header("dead-letter.reason", f.col(REASON)),
         _header("dead-letter.field", f.col(FIELD)),
         _header("dead-letter.pipeline", f.lit(pipeline)),
@@ -74,13 +74,13 @@ def dead_letters(dead: list[DeadRows], pipeline: str, topic: str) -> DataFrame:
         _header("dead-letter.offset", record["offset"]),
         _header("dead-letter.timestamp", f.unix_millis(record["timestamp"])),
     )
-    told = f.filter(told, lambda header: header["value"].isNotNull())
+    added = f.filter(added, lambda header: header["value"].isNotNull())
     before = f.coalesce(record["headers"], f.array().cast(f"array<{_HEADER}>"))
     return rows.select(
         f.lit(topic).alias("topic"),
         record["key"].alias("key"),
         record["value"].alias("value"),
-        f.concat(before, told).alias("headers"),
+        f.concat(before, added).alias("headers"),
         f.lit(None).cast("bigint").alias(TIME),
         f.col(KIND),
     )

@@ -32,7 +32,7 @@ _FAILED_QUERY = re.compile(
     r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: |(?: SQLSTATE: \w+(?:; line \d+ pos \d+;?)?)+$"
 )
 _FRAME = re.compile(r'^ *File "(?P<file>[^"]+)", line (?P<line>\d+), in ', re.MULTILINE)
-_OF_LIBRARIES = re.compile(r"^<|/(?:pyspark|penstock|site-packages|dist-packages|lib/python3\.\d+|pyspark\.zip)/")
+_LIBRARY_FILE = re.compile(r"^<|/(?:pyspark|penstock|site-packages|dist-packages|lib/python3\.\d+|pyspark\.zip)/")
 _WRAPPERS = re.compile(
     r"^(org\.apache\.spark\.(SparkException|sql\.streaming\.StreamingQueryException|api\.python\.PythonException)"
     r"|py4j\.\w+(\.\w+)*|java\.util\.concurrent\.ExecutionException)$"
@@ -110,7 +110,7 @@ BY_CONDITION: tuple[tuple[str, Advice], ...] = (
 """By the beginning of Spark's name for the error; the first that fits."""
 
 UNKNOWN = Advice(True, f"{_AGAIN}; --spark-log ERROR shows what Spark says about it")
-_OF_A_STEP = Advice(True, f"correct the function or the data it fails on; {_AGAIN}")
+_FAILED_STEP = Advice(True, f"correct the function or the data it fails on; {_AGAIN}")
 _BAD_STEP = Advice(False, "correct the step; penstock pipeline validate --analyze shows the place")
 
 
@@ -157,7 +157,7 @@ def message_of(error: BaseException) -> str:
 
 def _place(text: str) -> str:
     """The innermost line of a user's own function in a traceback."""
-    frames = [each for each in _FRAME.finditer(text) if not _OF_LIBRARIES.search(each["file"])]
+    frames = [each for each in _FRAME.finditer(text) if not _LIBRARY_FILE.search(each["file"])]
     if not frames:
         return ""
     return f" ({os.path.basename(frames[-1]['file'])}, line {frames[-1]['line']})"
@@ -215,9 +215,9 @@ def _advice(cause: _Cause, text: str) -> Advice:
             if condition["condition"].startswith(begin):
                 return advice
     if cause.is_ours:
-        return _BAD_STEP if _CONDITION.search(cause.why) else _OF_A_STEP
-    of_a_step = _OF_A_STEP if "Traceback (most recent call last)" in text else UNKNOWN
-    return OF_OTHERS.get(cause.name, of_a_step)
+        return _BAD_STEP if _CONDITION.search(cause.why) else _FAILED_STEP
+    fallback = _FAILED_STEP if "Traceback (most recent call last)" in text else UNKNOWN
+    return OF_OTHERS.get(cause.name, fallback)
 
 
 _STARTING = re.compile(r"An error occurred while calling o\d+\.start\.")

@@ -104,18 +104,18 @@ def pipeline_output(loaded: Loaded, session: SparkSession, given: Given) -> Pipe
         written = PipelineOutput({name: [] for name in loaded.pipeline.sinks})
         analysis = analyse(loaded.pipeline, loaded.directory)
         for query in plan(loaded.pipeline, analysis).values():
-            has_state = query.head in loaded.pipeline.steps
+            has_state = query.input in loaded.pipeline.steps
             place = os.path.join(directory, query.name)
             sources = _Given(loaded.pipeline, loaded.directory, given, place, pauses=has_state)
-            if not sources.feed(analysis.tables[query.head].sources):
+            if not sources.feed(analysis.tables[query.input].sources):
                 continue
             own = session.newSession()
             _configure(own, loaded.pipeline)
             own.conf.set("spark.sql.codegen.wholeStage", "false")  # compiling costs more than processing a few rows
-            body = BatchPlan(loaded.pipeline, analysis, query, loaded.directory, sources)
+            batch_plan = BatchPlan(loaded.pipeline, analysis, query, loaded.directory, sources)
             frame = query_input(own, loaded.pipeline, analysis, query, loaded.directory, sources)
             way = route(loaded.pipeline, analysis, query).way
-            started = _start(frame, loaded.pipeline, body, query, way, os.path.join(place, "checkpoint"), written)
+            started = _start(frame, loaded.pipeline, batch_plan, query, way, os.path.join(place, "checkpoint"), written)
             if started is not None:
                 running[query.name] = started
         for name, each in running.items():
@@ -161,7 +161,7 @@ def _start(
     def keep(batch: DataFrame, number: int) -> None:
         # Every use of a batch computes it again. Two tasks that compute the same state at the same time disturb each
         # other: only one of them makes the directory of the state store, and the other may find none.
-        if query.head in pipeline.steps:
+        if query.input in pipeline.steps:
             batch = batch.persist()
         outputs = plan.outputs(batch)
         records: dict[str, DataFrame] = {}
@@ -394,13 +394,13 @@ def _record_written(row: Row) -> dict[str, Any]:
 
 def _letter(row: Row) -> dict[str, Any]:
     headers = _headers(row)
-    told: dict[str, Any] = {
+    letter: dict[str, Any] = {
         name.removeprefix(_LETTER): value for name, value in headers.items() if name.startswith(_LETTER)
     }
     for name in ("partition", "offset", "timestamp"):
-        if name in told:
-            told[name] = int(told[name])
-    return {**told, "key": _text(row["key"]), "value": _parsed(row["value"])}
+        if name in letter:
+            letter[name] = int(letter[name])
+    return {**letter, "key": _text(row["key"]), "value": _parsed(row["value"])}
 
 
 def _headers(row: Row) -> dict[str, str | None]:

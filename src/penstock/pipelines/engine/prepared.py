@@ -1,19 +1,19 @@
-"""Prepares the records of a query: from the rows of its head to everything that goes to topics, as one plan.
+"""Prepares the records of a query: from the rows of its input to everything that goes to topics, as one plan.
 
-    prepared = prepare(batch_plan, pipeline, query, head)
+    prepared = prepare(batch_plan, pipeline, query, input_rows)
     prepared.records.writeStream.format("penstock")...
 
-`check.routes` decides which queries go this way. Each row of the head becomes an array of what it turns into, which is
+`check.routes` decides which queries go this way. Each row of the input becomes an array of what it turns into, which is
 exploded (`one_scan`): records for all topic sinks and its dead letter. So a batch is one scan, one job, one write and
 one decision, without a call from Spark into this process.
 
 What a batch has written is counted on the way, by Spark's observed metrics. Rows that break an expectation and are kept
 are counted like rows of an output, and then taken away.
 
-**The head of a step with state is a barrier.** Spark's optimizer would remove columns from the state that no sink
+**An input with state is a barrier.** Spark's optimizer would remove columns from the state that no sink
 writes, and move filters of later steps below it. Then the shape of the state, and the rows in it, would depend on the
-sinks, and a checkpoint would not survive an edit of one. So the head is observed, too, in all of its columns: nothing
-is moved through that.
+sinks, and a checkpoint would not survive an edit of one. So the input is observed, too, in all of its columns:
+nothing is moved through that.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from penstock.pipelines.engine.tables import Tables
     from penstock.pipelines.spec.model import Pipeline
 
-COUNTS, HEAD = "outputs", "head"
+COUNTS, INPUT = "outputs", "input"
 """The names of the observed metrics."""
 
 
@@ -94,11 +94,11 @@ def only_records(rows: DataFrame) -> DataFrame:
     return rows.drop(OUTPUT, *MEASURED)
 
 
-def prepare(plan: BatchPlan, pipeline: Pipeline, query: QueryPlan, head: DataFrame) -> Prepared:
-    """NotOnePlan if the outputs cannot be computed in one scan of the head."""
+def prepare(plan: BatchPlan, pipeline: Pipeline, query: QueryPlan, input_rows: DataFrame) -> Prepared:
+    """NotOnePlan if the outputs cannot be computed in one scan of the input."""
     from pyspark.sql import functions as f
 
-    tables = plan.tables(_barrier(head) if query.head in pipeline.steps else head)
+    tables = plan.tables(_barrier(input_rows) if query.input in pipeline.steps else input_rows)
     outputs = {Output(sink=name): frame for name, frame in plan.topic_records(tables).items()}
     letters = [
         (Output(kinds=each.kinds), dead_letters([each], pipeline.name, pipeline.dead_letter_topic))
@@ -136,15 +136,15 @@ def _has_headers(pipeline: Pipeline, name: str) -> bool:
     return isinstance(sink, TopicSink) and bool(sink.headers)
 
 
-def _barrier(head: DataFrame) -> DataFrame:
+def _barrier(rows: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f
 
     def digestible(name: str, kind: str) -> Column:
         column = f.col(f"`{name.replace('`', '``')}`")
         return f.to_json(f.struct(column)) if "map<" in kind or "variant" in kind else column
 
-    columns = [digestible(each.name, each.dataType.simpleString()) for each in head.schema.fields]
-    return head.observe(HEAD, f.count_if(f.hash(*columns) == 0).alias("digests_of_0"))
+    columns = [digestible(each.name, each.dataType.simpleString()) for each in rows.schema.fields]
+    return rows.observe(INPUT, f.count_if(f.hash(*columns) == 0).alias("digests_of_0"))
 
 
 def _metric(number: int) -> str:

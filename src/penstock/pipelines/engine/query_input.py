@@ -116,10 +116,10 @@ def query_input(
     session: SparkSession, pipeline: Pipeline, analysis: Analysis, query: QueryPlan, directory: str, sources: Sources
 ) -> DataFrame:
     """A streaming DataFrame; a static one for a snapshot or an increment."""
-    if query.head in pipeline.sources:
+    if query.input in pipeline.sources:
         if query.drive != "stream":
-            return sources.table(session, query.head)
-        return sources.stream(session, query.head, headers=uses_headers(pipeline, analysis, query))
+            return sources.table(session, query.input)
+        return sources.stream(session, query.input, headers=uses_headers(pipeline, analysis, query))
     tables = Tables(session, pipeline, analysis, directory, makes_dead_letters=False)
     for name in query.upstream:
         source = pipeline.sources.get(name)
@@ -134,4 +134,4 @@ def query_input(
                 frame.createOrReplaceTempView(name)
         else:
             tables.add_source(name, sources.table(session, name))
-    return tables.step(query.head)
+    return tables.step(query.input)

@@ -241,8 +241,8 @@ class QueryStatus:
 
 def _event_times(progress: Mapping[str, Any]) -> RecordTimes | None:
     """Spark reports them for batches with rows, if there is a watermark."""
-    told = progress.get("eventTime") or {}
-    mean_ms, oldest_ms = _milliseconds(told.get("avg")), _milliseconds(told.get("min"))
+    times = progress.get("eventTime") or {}
+    mean_ms, oldest_ms = _milliseconds(times.get("avg")), _milliseconds(times.get("min"))
     rows = progress.get("numInputRows", 0)
     return RecordTimes(rows, mean_ms, oldest_ms) if rows and mean_ms is not None and oldest_ms is not None else None
 

@@ -71,8 +71,8 @@ class Refusals:
         assert table is not None
         whole = self._tables.frames[table.name]
         reasons = {each.origin: f'sink "{sink}": {each.reason}' for each in refused}
-        told = whole.sparkSession.createDataFrame(list(reasons.items()), f"origin string, {REASON} string")
-        found = whole.select(SOURCE_ROW).join(f.broadcast(told), origin_of(f.col(SOURCE_ROW)) == f.col("origin"))
+        refusals = whole.sparkSession.createDataFrame(list(reasons.items()), f"origin string, {REASON} string")
+        found = whole.select(SOURCE_ROW).join(f.broadcast(refusals), origin_of(f.col(SOURCE_ROW)) == f.col("origin"))
         kind = _kind(sink)
         nothing = f.lit(None).cast("string").alias(FIELD)
         rows = found.select(SOURCE_ROW, REASON, nothing, f.lit(kind).alias(KIND))

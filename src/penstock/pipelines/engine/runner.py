@@ -311,27 +311,27 @@ class _Watch(threading.Thread):
         self._follow(starting.start(), writer)
         writer.close()
 
-    def _written(self, head: DataFrame, planned: Route, writer: BatchWriter) -> DataStreamWriter:
-        """The stream of the head's rows, or of what is prepared of them, with what writes it."""
-        prepared = self._prepared(head, planned)
+    def _written(self, rows: DataFrame, planned: Route, writer: BatchWriter) -> DataStreamWriter:
+        """The stream of the input's rows, or of what is prepared of them, with what writes it."""
+        prepared = self._prepared(rows, planned)
         self._status.observes(prepared.tally if prepared is not None else None, written_together(self._query.sinks))
         if prepared is None:
-            return head.writeStream.foreachBatch(writer)
+            return rows.writeStream.foreachBatch(writer)
         records = RecordWriter(self._runner.loaded.pipeline, self._query, self._runner.bootstrap)
         if planned.way == "prepared":
             return prepared.rows.writeStream.foreachBatch(PreparedWriter(prepared, planned.writes, records))
         (write,) = planned.writes
         return prepared.records.writeStream.format("penstock").options(**records.stream_options(write))
 
-    def _prepared(self, head: DataFrame, planned: Route) -> Prepared | None:
+    def _prepared(self, rows: DataFrame, planned: Route) -> Prepared | None:
         """None if every batch has to be planned."""
         runner, query = self._runner, self._query
         if planned.way == "batch by batch":
             return None
         pipeline = runner.loaded.pipeline
-        body = BatchPlan(pipeline, runner.analysis, query, runner.loaded.directory, runner.sources)
+        batch_plan = BatchPlan(pipeline, runner.analysis, query, runner.loaded.directory, runner.sources)
         try:
-            return prepare(body, pipeline, query, head)
+            return prepare(batch_plan, pipeline, query, rows)
         except NotOnePlan as error:
             logger.warning('query "%s" is planned batch by batch: %s', query.name, error)
             return None
@@ -345,9 +345,9 @@ class _Watch(threading.Thread):
         session.sparkContext.setLocalProperty(
             "spark.scheduler.pool", f"pipeline.{self._runner.loaded.pipeline.name}.{self._query.name}"
         )
-        teller = watch(self._runner.session).publisher
+        publisher = watch(self._runner.session).publisher
         session.streams.addListener(
-            QueryListener(session, self._runner.bootstrap, publisher=teller, follower=self._status)
+            QueryListener(session, self._runner.bootstrap, publisher=publisher, follower=self._status)
         )
         return session
 
@@ -386,7 +386,7 @@ class _Watch(threading.Thread):
         runner, query = self._runner, self._query
         checkpoint = runner.checkpoint(query.name)
         log = RunLog(Files(session, checkpoint), checkpoint)
-        source = runner.loaded.pipeline.sources.get(query.head)
+        source = runner.loaded.pipeline.sources.get(query.input)
         cursor = source.cursor if isinstance(source, FormatSource) else ""
         while True:
             pipeline, analysis, directory = runner.loaded.pipeline, runner.analysis, runner.loaded.directory
@@ -410,7 +410,7 @@ def uses_cluster(pipeline: Pipeline, queries: Iterable[QueryPlan]) -> bool:
     return any(
         query.dead_letters
         or any(isinstance(pipeline.sinks[name], TopicSink) for name in query.sinks)
-        or any(isinstance(pipeline.sources.get(name), TopicSource) for name in (query.head, *query.upstream))
+        or any(isinstance(pipeline.sources.get(name), TopicSource) for name in (query.input, *query.upstream))
         for query in queries
     )
 

@@ -50,14 +50,14 @@ class DeadRows:
 
 @dataclass(slots=True)
 class Tables:
-    """Computes tables in order, each once, from the rows of a query's head."""
+    """Computes tables in order, each once, from the rows of a query's input."""
 
     session: SparkSession
     pipeline: Pipeline
     analysis: Analysis
     directory: str
     makes_dead_letters: bool
-    """Whether to produce dead letters (in a body) or only to omit the rows (on the way to a head)."""
+    """Whether to produce dead letters (of a query's tables) or only to omit the rows (on the way to its input)."""
     frames: dict[str, DataFrame] = field(default_factory=dict)
     dead: list[DeadRows] = field(default_factory=list)
     violations: list[tuple[str, Expectation]] = field(default_factory=list)
@@ -75,7 +75,7 @@ class Tables:
             frame = _with_row_as_record(raw)
         self._finish(name, frame)
 
-    def add_head(self, name: str, frame: DataFrame) -> None:
+    def add_input(self, name: str, frame: DataFrame) -> None:
         """The rows of a step that a query begins with."""
         self._finish(name, frame)
 

@@ -123,7 +123,7 @@ def chosen(pipeline: Pipeline, queries: Mapping[str, QueryPlan], wanted: Backfil
     found = [query for name, query in queries.items() if not wanted.queries or name in wanted.queries]
     written = _topics_written(pipeline, found)
     for query in found:
-        for name in (query.head, *query.upstream):
+        for name in (query.input, *query.upstream):
             source = pipeline.sources.get(name)
             if isinstance(source, FormatSource) and source.mode != "lookup":
                 raise BackfillRefused(
@@ -158,7 +158,7 @@ def read_whole(pipeline: Pipeline, queries: Iterable[QueryPlan]) -> set[str]:
     return {
         name
         for query in found
-        for name in (query.head, *query.upstream)
+        for name in (query.input, *query.upstream)
         if isinstance(source := pipeline.sources.get(name), TopicSource) and written & set(source.topic)
     }
 

@@ -106,20 +106,20 @@ def replay(letter: Letter, to: str = "", edited: bytes | None = None) -> Replay:
     timestamp = _number(letter.text(f"{DEAD}timestamp"))
     times = _number(letter.text(f"{REPLAYED}times")) or 0
     kept = [header for header in letter.headers if not header[0].startswith((DEAD, REPLAYED))]
-    told: dict[str, str | int] = {
+    replayed: dict[str, str | int] = {
         "topic": letter.topic,
         "partition": letter.partition,
         "offset": letter.offset,
         "times": times + 1,
     }
     if edited is not None:
-        told["edited"] = "true"
+        replayed["edited"] = "true"
     return Replay(
         topic=topic,
         partition=None if to else partition,
         key=letter.key,
         value=letter.value if edited is None else edited,
-        headers=(*kept, *((f"{REPLAYED}{name}", str(value).encode()) for name, value in told.items())),
+        headers=(*kept, *((f"{REPLAYED}{name}", str(value).encode()) for name, value in replayed.items())),
         timestamp_ms=letter.timestamp_ms if timestamp is None else timestamp,
     )
 

@@ -17,7 +17,10 @@ def tree(pipeline: Pipeline, analysis: Analysis, queries: dict[str, QueryPlan]) 
         last = position == len(queries) - 1
         planned = route(pipeline, analysis, query)
         lines.append(f"{'└── ' if last else '├── '}query {query.name}{_query_notes(query, planned)}")
-        below = [*(f"foreachBatch because {each.text}" for each in planned.reasons), *_head(pipeline, analysis, query)]
+        below = [
+            *(f"foreachBatch because {each.text}" for each in planned.reasons),
+            *_branches(pipeline, analysis, query),
+        ]
         lines += [("    " if last else "│   ") + line for line in below]
     return "\n".join(lines)
 
@@ -27,7 +30,7 @@ def mermaid(pipeline: Pipeline, analysis: Analysis, queries: dict[str, QueryPlan
     for name, source in pipeline.sources.items():
         lines.append(f'  {name}[("{_escaped(f"{name}: {described_source(source)}")}")]')
     for query in queries.values():
-        steps = [each for each in (query.head, *query.body) if each in pipeline.steps]
+        steps = [each for each in (query.input, *query.tables) if each in pipeline.steps]
         if steps:
             notes = _query_notes(query, route(pipeline, analysis, query))
             lines.append(f'  subgraph query_{query.name}["query {query.name}{_escaped(notes)}"]')
@@ -75,9 +78,9 @@ def _query_notes(query: QueryPlan, planned: Route) -> str:
     return f" ({'; '.join(notes)})"
 
 
-def _head(pipeline: Pipeline, analysis: Analysis, query: QueryPlan) -> Iterator[str]:
+def _branches(pipeline: Pipeline, analysis: Analysis, query: QueryPlan) -> Iterator[str]:
     """Sources are roots; a table of several inputs is placed under the last of them, and names the others."""
-    shown = [*query.upstream, query.head, *(each for each in query.body if each not in query.upstream)]
+    shown = [*query.upstream, query.input, *(each for each in query.tables if each not in query.upstream)]
     parent: dict[str, str] = {}
     for name in shown:
         inputs = [each for each in shown if each in analysis.tables[name].inputs]

@@ -162,13 +162,13 @@ class Control:
             raise UnreadableReport(f"not an order: {error}: {text:.200}") from error
 
 
-def is_due(told: PipelineReport | None, now: PipelineReport) -> bool:
-    """Whether to write a report, given the last one (`told`): at once for a change of state, at most every second for
+def is_due(last: PipelineReport | None, now: PipelineReport) -> bool:
+    """Whether to write a report, given the last one: at once for a change of state, at most every second for
     changed figures, and every 10 s as a heartbeat."""
-    if told is None or _states(told) != _states(now):
+    if last is None or _states(last) != _states(now):
         return True
-    waited_ms = now.heartbeat_ms - told.heartbeat_ms
-    changed = dataclasses.replace(told, heartbeat_ms=0) != dataclasses.replace(now, heartbeat_ms=0)
+    waited_ms = now.heartbeat_ms - last.heartbeat_ms
+    changed = dataclasses.replace(last, heartbeat_ms=0) != dataclasses.replace(now, heartbeat_ms=0)
     return waited_ms >= (REPORT_EVERY_MS if changed else HEARTBEAT_MS)
 
 

@@ -213,8 +213,8 @@ def _sent(
         raise SinkUnavailable(f'sink "{sink}": Elasticsearch: {error.message}') from error
     status = answer.meta.status
     if status >= 300:
-        told = answer.body.get("error", answer.body) if isinstance(answer.body, Mapping) else answer.body
-        reason = _reason({"status": status, "error": told}) if isinstance(told, Mapping) else told
+        said = answer.body.get("error", answer.body) if isinstance(answer.body, Mapping) else answer.body
+        reason = _reason({"status": status, "error": said}) if isinstance(said, Mapping) else said
         kind = SinkUnavailable if status in _FOR_A_WHILE else PipelineFailed
         raise kind(f'sink "{sink}": Elasticsearch: {status} {str(reason)[:_SAID_MAX]}')
     return cast("Mapping[str, Any]", answer.body)

@@ -63,8 +63,8 @@ def _wrong(option: Option, value: str | Secret) -> str:
     choices = ("true", "false") if option.kind == "truth" else option.choices
     if choices and value.strip().lower() not in map(str.lower, choices):
         hint = nearest(value, choices)
-        told = f"; {hint}" if hint.startswith("did") else ""
-        return f'"{option.name}" is one of {", ".join(choices)}, not "{value}"{told}'
+        suffix = f"; {hint}" if hint.startswith("did") else ""
+        return f'"{option.name}" is one of {", ".join(choices)}, not "{value}"{suffix}'
     return ""
 
 

@@ -20,7 +20,7 @@ from penstock.client.secrets import redacted as redacted
 from penstock.client.secrets import reveal
 from penstock.client.secrets import syntax_error as syntax_error
 
-_OF_CLIENTS = ("kafka.sasl.", "kafka.ssl.", "kafka.security.")
+_CLIENT_PREFIXES = ("kafka.sasl.", "kafka.ssl.", "kafka.security.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,5 +46,5 @@ def plain(options: Mapping[str, str | Secret]) -> dict[str, str]:
 
 def plain_of_topic(options: Mapping[str, str | Secret]) -> dict[str, str]:
     """The options of a topic's source or sink: those about security stay references."""
-    clients = {name: str(value) for name, value in options.items() if name.lower().startswith(_OF_CLIENTS)}
+    clients = {name: str(value) for name, value in options.items() if name.lower().startswith(_CLIENT_PREFIXES)}
     return {**plain({name: value for name, value in options.items() if name not in clients}), **clients}

@@ -18,7 +18,7 @@ from penstock.registry.core.errors import RegistryError
 from penstock.registry.core.names import checked, in_context, parse_subject
 from penstock.registry.core.state import State
 from penstock.registry.node import NotTheWriter, RegistryNode
-from penstock.registry.web.forwarding import FORWARDED, OFFSET, Answer, NotAnswered, NotSent, forward
+from penstock.registry.web.forwarding import FORWARDED, OFFSET, ForwardedResponse, NotAnswered, NotSent, forward
 from penstock.registry.web.messages import answer, parse_body, read_body
 from penstock.registry.web.roles import Role, Roles
 
@@ -138,7 +138,7 @@ class Call:
             return None
         return await self._returned(passed)
 
-    async def _returned(self, passed: Answer) -> Response:
+    async def _returned(self, passed: ForwardedResponse) -> Response:
         if passed.offset is not None:
             await self.node.reached(passed.offset)
         return Response(passed.body, passed.status, headers={"content-type": passed.content_type})

@@ -19,7 +19,7 @@ _PASSED_ON: Final = ("authorization", "content-type", "accept")
 _ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
-class Answer(NamedTuple):
+class ForwardedResponse(NamedTuple):
     status: int
     body: bytes
     content_type: str
@@ -43,7 +43,7 @@ def forward(
     *,
     tls: ssl.SSLContext | None,
     timeout: float,
-) -> Answer:
+) -> ForwardedResponse:
     """Send a request to the writer. Blocks."""
     if writer.scheme == "https":
         connection: http.client.HTTPConnection = http.client.HTTPSConnection(
@@ -64,7 +64,7 @@ def forward(
         except (OSError, http.client.HTTPException) as error:
             raise NotAnswered(f"{writer.url}: {error!r}") from error
         offset = response.headers.get(OFFSET, "")
-        return Answer(
+        return ForwardedResponse(
             response.status,
             content,
             response.headers.get("content-type", ""),

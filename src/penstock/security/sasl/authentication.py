@@ -290,7 +290,8 @@ def _error_response(header: RequestHeader, error: ErrorCode) -> bytes:
         return b""
     response = response_type(error_code=error)
     try:
-        is_told = decode(response_type, encode(response, header.api_version), header.api_version).error_code == error
+        encoded = encode(response, header.api_version)
     except UnencodableMessage:
         return b""
-    return _response(header, response) if is_told else b""
+    carries_error = decode(response_type, encoded, header.api_version).error_code == error
+    return _response(header, response) if carries_error else b""

@@ -60,7 +60,7 @@ _ENVIRONMENT = ("SPARK_HOME", "SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DI
 _SETTINGS = ("spark.driver.extraClassPath", "spark.driver.userClassPathFirst")
 
 # Temporary files that may be gone before the archive is made; options that are not meant for its session.
-_OF_THE_CALLER = ("TMPDIR", "PENSTOCK_SPARK", "PYSPARK_SUBMIT_ARGS", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
+_CALLER_VARIABLES = ("TMPDIR", "PENSTOCK_SPARK", "PYSPARK_SUBMIT_ARGS", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 
 
 class ClassArchive(NamedTuple):
@@ -171,7 +171,7 @@ def make_behind(archive: ClassArchive, config: Mapping[str, str]) -> None:
         if not ours:
             return
     settings = {name: config[name] for name in _SETTINGS if name in config}
-    environment = {name: value for name, value in os.environ.items() if name not in _OF_THE_CALLER}
+    environment = {name: value for name, value in os.environ.items() if name not in _CALLER_VARIABLES}
     with contextlib.suppress(OSError):
         subprocess.Popen(
             [sys.executable, "-m", "penstock.spark.runtime.class_training", *archive, json.dumps(settings)],

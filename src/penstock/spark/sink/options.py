@@ -21,7 +21,7 @@ from penstock.spark.source.security import bootstrap_of, check_security, is_secu
 OPTIONS = ("topic", "deliveryGuarantee", "sinkId", "sinkNames", "version")
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
 # Options for Spark itself, which passes them on.
-_OF_SPARK = ("checkpointlocation", "queryname", "includeheaders")
+_SPARK_OPTIONS = ("checkpointlocation", "queryname", "includeheaders")
 _CANONICAL = {name.lower(): name for name in OPTIONS}
 _SINK_ID = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
@@ -101,7 +101,7 @@ def sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
             given[_CANONICAL[lower]] = value.strip()
         elif lower == "path":
             raise BadOption(f"path={value!r}: a topic is no path; say option('topic', {value!r}) and start() or save()")
-        elif lower not in _OF_SPARK:
+        elif lower not in _SPARK_OPTIONS:
             raise BadOption(f"{name!r} is not an option of the sink.{nearest(name, [*OPTIONS, *_kafka_names()])}")
     guarantee = given.get("deliveryGuarantee", EXACTLY_ONCE).lower()
     if guarantee not in (EXACTLY_ONCE, AT_LEAST_ONCE):

@@ -178,15 +178,15 @@ Steps: TypeAlias = Generator[Step, Any, None]
 # -- The driver.
 
 
-def commit(sink: str, batch: int, query: str, told: Sequence[TaskTransaction]) -> Steps:
+def commit(sink: str, batch: int, query: str, transactions: Sequence[TaskTransaction]) -> Steps:
     """Commit the whole batch or nothing of it; if it was decided before, write nothing."""
     try:
-        agreed = yield from _prepare(sink, batch, query, tuple(told))
+        agreed = yield from _prepare(sink, batch, query, tuple(transactions))
     except Exception:
-        yield Abort(tuple(told))
+        yield Abort(tuple(transactions))
         raise
     if isinstance(agreed, Known):
-        yield from _settle(agreed, batch, told)
+        yield from _settle(agreed, batch, transactions)
         return
     try:
         yield agreed
@@ -194,7 +194,7 @@ def commit(sink: str, batch: int, query: str, told: Sequence[TaskTransaction]) -
         # A repeated request is fenced, too, if the first one was received: only the record tells.
         known: Known = yield Look()
         if known.decision != agreed.decision:
-            yield Abort(tuple(told))
+            yield Abort(tuple(transactions))
             raise
     yield from _carry_out(Known(agreed.decision))
     yield from _sweep(batch)
@@ -227,12 +227,12 @@ def check_order(sink: str, known: Known, batch: int, query: str) -> None:
 
 
 def _prepare(
-    sink: str, batch: int, query: str, told: tuple[TaskTransaction, ...]
+    sink: str, batch: int, query: str, transactions: tuple[TaskTransaction, ...]
 ) -> Generator[Step, Any, Known | Decide]:
     """The decision to make; or what is known, if there is none to make."""
     known: Known = yield Look()
     check_order(sink, known, batch, query)
-    if known.batch == batch or not told:
+    if known.batch == batch or not transactions:
         return known
     locked: Locked = yield Lock()
     known = yield Look()
@@ -240,14 +240,14 @@ def _prepare(
     if known.batch == batch:
         return known
     yield from _carry_out(known)
-    prepared: tuple[TaskTransaction, ...] = yield Prepare(batch, told)
+    prepared: tuple[TaskTransaction, ...] = yield Prepare(batch, transactions)
     return Decide(locked, Decision(batch, query, prepared))
 
 
-def _settle(known: Known, batch: int, told: Sequence[TaskTransaction]) -> Steps:
+def _settle(known: Known, batch: int, transactions: Sequence[TaskTransaction]) -> Steps:
     """Nothing is left to decide: carry out the decision, and abort what tasks wrote a second time."""
     yield from _carry_out(known)
-    losers = _without(known, told)
+    losers = _without(known, transactions)
     if losers:
         yield Abort(losers)
     if known.batch == batch:

@@ -40,15 +40,15 @@ def to_spark(offsets: Mapping[TopicPartition, int], ids: TopicIds | None = None)
 
 def from_spark(offset: Any) -> Offsets:
     """The offsets in a checkpoint; ForeignCheckpoint if this source did not write it."""
-    return _of_checkpoint(offset)[0]
+    return _from_checkpoint(offset)[0]
 
 
 def topic_ids(offset: Any) -> dict[str, Uuid]:
     """The topics that the offsets in a checkpoint belong to, as far as it says."""
-    return _of_checkpoint(offset)[1]
+    return _from_checkpoint(offset)[1]
 
 
-def _of_checkpoint(offset: Any) -> tuple[Offsets, dict[str, Uuid]]:
+def _from_checkpoint(offset: Any) -> tuple[Offsets, dict[str, Uuid]]:
     try:
         if not isinstance(offset, dict):
             raise ValueError("not an object")
