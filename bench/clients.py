@@ -1,7 +1,7 @@
 """Loads with librdkafka as the client: bulk produce, bulk consume.
 
-Run as a process of its own (settings as JSON in, a result as JSON out), so that what the client costs and what the
-broker costs can be told apart.
+Run as a process of its own (settings as JSON in, a result as JSON out), so that the costs of the client and of the
+broker are measured separately.
 """
 
 from __future__ import annotations

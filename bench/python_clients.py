@@ -7,8 +7,8 @@ record, a wait when the queue is full; and beside it the same with a poll for ev
 For reading, `consume(n)`, a look at each message's error, and its value, with the one setting that our consumer has
 another default for (`fetch.queue.backoff.ms`); beside it with librdkafka's default, with which reading stalls whenever
 its queue is full. Ours is `send` and `batch`. Each turn is timed until the last acknowledgement, or the last value, was
-seen. What counts is the ratio of the medians; the range is that of single rounds. The CPU of the calling thread is told
-beside: on a busy machine it says more than the clock.
+seen. What counts is the ratio of the medians; the range is that of single rounds. Beside them is the CPU of the calling
+thread: on a busy machine it says more than the clock.
 """
 
 from __future__ import annotations

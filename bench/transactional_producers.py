@@ -60,7 +60,7 @@ class Client(Protocol):
     def begin(self) -> None: ...
 
     def send(self) -> None:
-        """As many records as a transaction has; waits only while there is no room for them."""
+        """As many records as a transaction has; waits only while the queue is full."""
 
     def flush(self) -> None: ...
 

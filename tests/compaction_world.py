@@ -139,8 +139,8 @@ class World:
         return [(record.offset, record.key, record.value) for record in self.records()]
 
     def committed(self) -> list[tuple[int, bytes | None, bytes | None]]:
-        """What a consumer with isolation level read_committed makes of the log: it drops the data of transactions that
-        it is told were aborted, each until the abort marker."""
+        """What a consumer with isolation level read_committed makes of the log: it drops the data of the
+        transactions that are listed as aborted, each until the abort marker."""
         end = self.last_stable_offset
         announced = sorted(self.log.aborted_transactions(0, end), key=lambda each: each.first_offset, reverse=True)
         aborted: set[int] = set()

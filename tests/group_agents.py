@@ -1,6 +1,6 @@
 """Clients of both group protocols that behave as real ones do, and a story that lets them live and die.
 
-An agent knows what it was told and no more. It sends heartbeats, joins again when asked to, gives up partitions before
+An agent knows what responses said, no more. It sends heartbeats, joins again when asked to, gives up partitions before
 it says so, commits what it reads. The story makes answers get lost, repeats requests long after they were sent, stops
 and restarts agents, hands the partition to another coordinator, lets topics grow. `check` states what must be true at
 any moment; `settle` ends all troubles and waits for what must be true then.
@@ -165,7 +165,7 @@ class ClassicAgent(Agent):
         self.next_sync = request
 
     def _assign(self, response: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
-        """Each partition to the first of its readers, turn by turn; what another still owns, to nobody."""
+        """Each partition to the first of its readers, turn by turn; what another still owns, to no member."""
         readers = {entry.member_id: read_subscription(entry.metadata) for entry in response.members}
         owners = {
             (part.topic, partition): member_id
@@ -338,7 +338,7 @@ class Story(World):
     def repeat_old_request(self) -> None:
         """A request arrives a second time, from a connection that is long gone.
 
-        Requests of one epoch, or of none, cannot be told apart, in this protocol: of those, the last one may be
+        Requests of one epoch, or of none, cannot be distinguished in this protocol: of those, the last one may be
         repeated.
         """
         handler, request, name, version, generation = self.random.choice(self.sent[-60:])
@@ -408,7 +408,7 @@ class Story(World):
             assert stored.offset == offset
 
     def _check_beliefs(self, group_id: str) -> None:
-        """By what they were told, no two members own a partition. Those that were fenced may not know it yet."""
+        """By the responses they got, no two members own a partition. Those that were fenced may not know it yet."""
         members = self.shard.state.consumer[group_id].members
         holders: dict[Partition, str] = {}
         for agent in self.alive(group_id):

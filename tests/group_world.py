@@ -5,7 +5,7 @@
     + GroupMetadata g generation=0 ...      a record
     > c1 MEMBER_ID_REQUIRED member=c1-#1    an answer
 
-A client remembers what it was told (its member id, its generation or epoch) and sends it with its next request, unless
+A client remembers what it received (its member id, its generation or epoch) and sends it with its next request, unless
 the line says otherwise. Random ids are shown as #1, #2, in the order they were made; topic ids as the topic's name.
 """
 
@@ -315,7 +315,7 @@ class World:
         return self.apply(self.shard.topics_deleted([self.topics.delete(name)], self.now_ms))
 
     def do_lose_topic(self, name: str) -> None:
-        """It is deleted while nobody looks."""
+        """It is deleted without a notification."""
         self.topics.delete(name)
 
     def do_advance(self, elapsed_ms: str) -> list[Decision]:

@@ -77,7 +77,7 @@ def rest_catalog(options: Mapping[str, str]) -> Iterator[RestCatalog]:
             self._answer()
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-            """Nobody reads it."""
+            """Suppress the log: it is not read."""
 
         def _answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))

@@ -44,7 +44,7 @@ class ForeignMember:
 
 
 class KafkaJsMember(ForeignMember):
-    """kafkajs tells nobody its generation; so each of its assignments counts as a generation of its own, and that a
+    """kafkajs does not expose its generation; so each of its assignments counts as a generation of its own, and that a
     partition has one owner is not checked."""
 
     def __init__(self, bootstrap: str, group: str, topic: str, timing: Timing) -> None:

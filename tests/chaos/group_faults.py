@@ -27,7 +27,7 @@ MOVED = (
     KafkaError._AUTHENTICATION,  # of a broker that was paused during the login; `check_refusals` finds refused ones
 )
 
-# Members that die are missed after four seconds; nobody waits for others to join.
+# Members that die are missed after four seconds; no rebalance waits for others to join.
 PROPERTIES = {
     **CLUSTER_PROPERTIES,
     "offsets.topic.num.partitions": str(INTERNAL_PARTITIONS),

@@ -66,7 +66,7 @@ class MemberScene(ABC):
         assert not crashed, f"members ended with {crashed}"
 
     def whole(self) -> None:
-        """And known to be: aiokafka asks only brokers that it has last heard of, and nobody if these are away."""
+        """And known to be: aiokafka asks only the brokers of its last metadata, and none if these are away."""
         for topic in (self.topic, CONSUMER_OFFSETS):
             self.cluster.wait_for_isr(topic)
         time.sleep(2 * METADATA_MS / 1000)

@@ -1,7 +1,7 @@
 """The pipeline of examples/pipelines/fleet.yaml on a Spark cluster, run by the command line as people run it: from
 topics to topics, to a Delta table and to PostgreSQL.
 
-A run is a process. Whoever ended has a successor, as a supervisor would start it. Spark notes the plan of a batch in
+A run is a process. A run that ended gets a successor, as from a supervisor. Spark notes the plan of a batch in
 its checkpoint (`offsets/N`) before it does anything, and its end (`commits/N`) after everything: between the two, batch
 N is under way.
 """
@@ -123,7 +123,7 @@ class Scene:
         driver.wait()
 
     def settle(self) -> None:
-        """Everything that was fed is worked off, whoever does it."""
+        """All input is processed, by whichever run."""
         if self._once:
             self.wait_for(lambda: self.driver().wait(PATIENCE_S) == 0, "a run that ends well")
             self._driver = None
@@ -149,7 +149,7 @@ class Scene:
         return time.monotonic() - began
 
     def trouble(self) -> str:
-        """What keeps the run from going on, as the cluster was told; nothing if it goes on, or has ended."""
+        """What keeps the run from continuing, as its report says; empty if it continues, or has ended."""
         report = reports(self.kafka.bootstrap).get("fleet")
         queries = report.queries if report is not None and report.is_live else ()
         return "; ".join(query.error or "" for query in queries if query.failures)

@@ -1,6 +1,6 @@
 """Programs that tests start, kill, pause and end, each a process of its own that tells what it does, line by line.
 
-A program ends by itself when it is told to, and when nobody listens any more: none outlives the test run.
+A program ends by itself on request, and when its output is closed: none outlives the test run.
 """
 
 from __future__ import annotations

@@ -94,4 +94,4 @@ def transactions_are_whole(by_partition: list[list[bytes]], producers: list[Tran
             raise Violation("Durability", f"{producer.name}: {sorted(producer.committed - found[0])} are gone")
         unasked = found[0] - producer.committed - producer.unknown
         if unasked:
-            raise Violation("DecidedFirst", f"{producer.name}: nobody committed {sorted(unasked)}")
+            raise Violation("DecidedFirst", f"{producer.name}: committed without a request: {sorted(unasked)}")

@@ -1,4 +1,4 @@
-"""A sink that dies where it is told to: format("penstock-failing"), for tests.
+"""A sink that dies at a chosen point: format("penstock-failing"), for tests.
 
 It is `penstock` with another name and one option more, a directory. A file `NAME` in there arms the point of that name:
 the first process to pass it takes the file away and does what it says.

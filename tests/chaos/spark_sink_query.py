@@ -1,4 +1,4 @@
-"""A stream of windows from topic to topic, through the sink that fails where it is told: as a library, and as a driver.
+"""A stream of windows from topic to topic, through a sink that fails at a chosen point: as a library, and as a driver.
 
     python spark_sink_query.py MASTER BOOTSTRAP SOURCE TARGET DIRECTORY [KEY=VALUE ...]
 

@@ -1,8 +1,8 @@
 """What clients do while a storm rages, and what they were promised.
 
-One idempotent producer writes numbered records and a consumer reads along; what either was told is a promise (the
-simulator's, with its laws). A transactional producer writes each of its transactions to all partitions of a topic and
-then commits or aborts it; sometimes it never hears what became of it.
+One idempotent producer writes numbered records and a consumer reads along; what either got acknowledged is a promise
+(the simulator's, with its laws). A transactional producer writes each of its transactions to all partitions of a topic
+and then commits or aborts it; sometimes it never learns the outcome.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RESTLESS = {
 
 
 class Work:
-    """A thread that goes on until it is told to stop, and whose failure is the test's."""
+    """A thread that runs until `stop`, and whose failure is the test's."""
 
     def __init__(self) -> None:
         self.stopping = threading.Event()
@@ -155,7 +155,7 @@ class Reading(Work):
 
 
 class Transacting(Work):
-    """Each transaction writes its number to every partition. Outcomes are those the producer was told."""
+    """Each transaction writes its number to every partition. Outcomes are those the producer got."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, name: str, seed: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Networks that break, refuse and delay connections of brokers that live: nobody is elected for that.
+"""Networks that break, refuse and delay connections of live brokers: that causes no election.
 
 Round trips take 100 ms. Again and again connections to brokers and controllers are reset, or reset and refused for two
 seconds, as by a firewall that is loaded anew, at one node or at all of them. All brokers live, so that every partition

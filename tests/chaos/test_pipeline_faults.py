@@ -1,7 +1,7 @@
 """A pipeline on a Spark cluster that is hurt: its topics, its Delta table and its table of PostgreSQL have what a plain
 computation over the same events has, every row once, and every dead letter once.
 
-Drivers, executors, brokers and the database are hurt in the middle of a batch, at moments that can be told from
+Drivers, executors, brokers and the database are hurt in the middle of a batch, at moments that can be seen from
 outside; a fault that came after the end of the batch does not count, and is tried again.
 """
 

@@ -85,7 +85,7 @@ class TransactionScene:
             self.counts["hung"] += self.workers.pop(number).leave() == KILLED
 
     def tend(self) -> None:
-        """Whoever ended by itself is followed by another."""
+        """Start a successor of each worker that ended by itself."""
         for number, worker in list(self.workers.items()):
             if not worker.is_running:
                 worker.kill()
@@ -178,7 +178,7 @@ class Output:
         self._read(lambda _: wanted <= self.found, lambda: f"missing are {sorted(wanted - self.found)[:5]}")
 
     def read_to_end(self) -> None:
-        """When nobody writes any more: one that is written to all the time may have no end for its reader."""
+        """When all writers have ended: a topic that is always written to may have no end for its reader."""
         self._read(lambda at_end: len(at_end) == len(self._positions), lambda: "there is no end")
 
     def _read(self, is_enough: Callable[[set[int]], bool], what: Callable[[], str]) -> None:

@@ -1,7 +1,7 @@
 """A program that reads, processes and writes in transactions, as one of a group.
 
 Whatever goes wrong is answered with an abort and a return to what is committed, or, where that is not allowed, with
-the end of the program: whoever started it starts another.
+the end of the program: the parent process starts another.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Worker:
         try:
             for message in messages:
                 self._producer.produce(self._target, message.value(), partition=present(message.partition()))
-            # Somebody outside of the group, as librdkafka is once it was told to go, may commit what it likes.
+            # A client outside of the group, as librdkafka is once the group removed it, may commit any offset.
             membership = self._consumer.consumer_group_metadata()
             if generation_of(membership) < 0:
                 self._start_over()

@@ -13,7 +13,7 @@ from clients.librdkafka import close
 from narrowing import present
 from waiting import wait_until
 
-# Where a consumer stands there must be something, whoever leads.
+# The position of a consumer must exist on every leader.
 LOST_POSITION = (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET)
 
 

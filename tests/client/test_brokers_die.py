@@ -1,4 +1,4 @@
-"""Brokers are killed while our clients write and read: every record sent is read, or its sender was told."""
+"""Brokers are killed while our clients write and read: every record sent is read, or its sender got an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Producer`: where records go, what is told of them, and that none is lost without a word."""
+"""`Producer`: where records go, what their results say, and that none is lost without an error."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Client tests run against a real `penstock server`; with PENSTOCK_TEST_BOOTSTRAP=host:port against any Kafka cluster.
 
-The second is how the tests themselves are tested: what Apache Kafka does not answer, nobody has to. With
+The second is how the tests themselves are tested: what Apache Kafka does not answer, Penstock need not answer. With
 PENSTOCK_TEST_LOG_DIR=path the tests that look at the files find that cluster's log directory there.
 """
 

@@ -273,7 +273,7 @@ class AioKafka(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]  # aio
             **of_python_clients(login),
         )
         consumer.subscribe([self._topic], listener=self)
-        # Returns when the group has let it in, for which others may have to be polled: so nobody waits for it here.
+        # Returns when the group has let it in, for which others may have to be polled: so this does not wait for it.
         self._starting = asyncio.ensure_future(self._join(consumer))
         return consumer
 

@@ -70,7 +70,7 @@ class Group:
         wait_until(condition, lambda: f"{what}: {[member.assignment() for member in self.members]}", between=poll)
 
     def settle(self, working: int | None = None) -> None:
-        """Until every partition is somebody's, nobody's twice, and so many members have some."""
+        """Until every partition has exactly one owner, and so many members have some."""
         wanted = len(self.members) if working is None else working
 
         def settled() -> bool:

@@ -1,4 +1,4 @@
-"""How each client library is told to log in, from settings by librdkafka's names; from none where nobody has to."""
+"""How each client library logs in, from settings by librdkafka's names; without settings it does not."""
 
 from __future__ import annotations
 

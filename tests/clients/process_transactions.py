@@ -14,7 +14,7 @@ from clients.live_group import Group, unique
 def read_committed(client: ProcessClient, topic: str, settings: Mapping[str, Any]) -> Callable[[], list[str]]:
     """A reader of everything, in a group of its own: what it has read when asked."""
     member = ProcessMember(client, unique("reader"), topic, settings)
-    found: dict[tuple[int, int], str] = {}  # where it is told to begin again, it does
+    found: dict[tuple[int, int], str] = {}  # it begins again at the committed offset
 
     def read() -> list[str]:
         found.update({(each.partition, each.offset): each.value.decode() for each in member.poll()})

@@ -64,7 +64,7 @@ def test_a_group_goes_on_with_another_coordinator(cluster: RunningCluster, kind:
         group.settle()
         group.read_all()
         assert [each for each in group.read[before:] if int(each.value) < 60] == []
-        group.commit()  # so all know the new coordinator: librdkafka tells nobody that it leaves if it does not
+        group.commit()  # so all know the new coordinator: librdkafka sends no LeaveGroup if it does not
         group.leave()
         group.settle()
         group.send(60)

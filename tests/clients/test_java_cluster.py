@@ -44,7 +44,7 @@ REASSIGN = "reassign.ReassignPartitionsCommand"
 
 
 def plan_of(path: Path, topic: str, *replicas: list[int]) -> str:
-    """The file with which the tool is told where partitions go."""
+    """The file that names the new replicas for the tool."""
     partitions = [{"topic": topic, "partition": index, "replicas": each} for index, each in enumerate(replicas)]
     path.write_text(json.dumps({"version": 1, "partitions": partitions}))
     return str(path)

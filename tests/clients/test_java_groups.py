@@ -81,7 +81,7 @@ def test_a_static_member_keeps_its_place(node: RunningNode, client: JavaClient, 
     group.leave()
     group.members.append(restarting())
     group.poll_until(lambda: group.members[1].assignment() == was_given, "the static member has not come back")
-    assert len(group.members[0].given) == rebalances  # and nobody else has noticed
+    assert len(group.members[0].given) == rebalances  # and the other members have not noticed
     described = client.call("describe_group", group=group.name)
     assert sorted(each["instance"] for each in described["members"]) == ["", "static"]
     expect(ProcessMember, group.members[1]).call("vanish")

@@ -1,7 +1,7 @@
 """Kafka Streams on our brokers, with its own group protocol (KIP-1071) and with the classic one.
 
 The application counts words in windows and joins two streams, exactly once; its output must be what a plain computation
-over its input says, whoever dies meanwhile.
+over its input says, whichever process dies meanwhile.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
 
 
 def test_reads_in_a_group(quick: RunningNode) -> None:
-    """Two share the partitions; whoever comes later goes on where they were."""
+    """Two share the partitions; a later member continues where they were."""
     topic, group = f"topic-{uuid.uuid4().hex[:8]}", f"group-{uuid.uuid4().hex[:8]}"
     with Admin(quick.bootstrap, timeout=DEADLINE_S) as admin:
         admin.topics.create(topic, partitions=2)

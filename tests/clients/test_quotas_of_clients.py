@@ -1,4 +1,4 @@
-"""Clients with quotas: they are told that they are throttled, wait, and lose nothing; Kafka's own kafka-configs."""
+"""Clients with quotas: they see that they are throttled, wait, and lose nothing; Kafka's own kafka-configs."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_confluent_kafka_calls_back(node: RunningNode, limited: str, topic: str)
         producer.produce(topic, value, on_delivery=lambda error, _: failed.append(error) if error else None)
     assert producer.flush(60) == 0
     assert failed == []
-    assert any(seconds > 0 for seconds in told["producer"]), "it was told"
+    assert any(seconds > 0 for seconds in told["producer"]), "it saw the throttle time"
 
     consumer = Consumer(
         {
@@ -104,7 +104,7 @@ def test_confluent_kafka_calls_back(node: RunningNode, limited: str, topic: str)
     consumer.close()
     assert found == VALUES
     assert throttled(node, "Fetch") > before
-    assert any(seconds > 0 for seconds in told["consumer"]), "it was told"
+    assert any(seconds > 0 for seconds in told["consumer"]), "it saw the throttle time"
 
 
 def test_kafka_python(node: RunningNode, limited: str, topic: str) -> None:

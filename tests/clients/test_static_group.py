@@ -1,4 +1,4 @@
-"""A group of static members: who comes back under its name disturbs nobody, who unsubscribes leaves.
+"""A group of static members: one that returns under its name causes no rebalance, one that unsubscribes leaves.
 
 The course of librdkafka's test of static membership (0102), with kafka-python's members beside its own.
 """

@@ -1,4 +1,4 @@
-"""Transactions with real clients: all or nothing, for records and for offsets, whoever is killed meanwhile."""
+"""Transactions with real clients: all or nothing, for records and for offsets, whichever process is killed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Pages in a real browser, against a real Apache Kafka: all but those that show what Penstock's own topics hold.
 
-The node has an authorizer, so that ACLs can be edited; whoever comes by PLAINTEXT may do everything, and people who
-sign in come by SASL. It does not verify transactions, so that one can hang. `make test` runs what takes seconds, `make
+The node has an authorizer, so that ACLs can be edited; clients of PLAINTEXT may do everything, and people who
+sign in use SASL. It does not verify transactions, so that one can hang. `make test` runs what takes seconds, `make
 soak` the rest.
 """
 

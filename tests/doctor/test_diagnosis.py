@@ -308,7 +308,7 @@ def spark_group(lag: int, *, moved: int = 0) -> GroupSeen:
 
 def test_the_group_of_a_pipeline_that_keeps_up_is_left_alone() -> None:
     assert found(pipelines=(pipeline(),), groups=(spark_group(100),), now_ms=NOW_MS) == []
-    # The same group without a pipeline is one that nobody reads.
+    # The same group without a pipeline has no reader.
     assert only(groups=(spark_group(20_000),)).code == "group-lagging"
 
 

@@ -1,7 +1,7 @@
 """`penstock doctor` names the cause of faults that were really made, on real brokers.
 
-Two of them are made by other means than nature's. A clock that is wrong is that of a broker whose Python is told so (a
-`sitecustomize` that shifts `time`): a machine's clock cannot be set for one process. A disk that is nearly full is a
+Two of them are made by other means than nature's. A wrong clock is that of a broker whose Python shifts `time` (by a
+`sitecustomize`): a machine's clock cannot be set for one process. A disk that is nearly full is a
 disk of which more should be free than is.
 """
 

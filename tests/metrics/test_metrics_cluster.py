@@ -147,7 +147,7 @@ def test_lag_and_deliveries_of_a_share_group(cluster: RunningCluster) -> None:
         }
         assert over_all(cluster, "penstock_sharegroup_acquired_records", sharegroup="workers") > 0
         assert over_all(cluster, "kafka_consumergroup_members", consumergroup="workers") == 1
-    # What it had is released; nobody serves the group now, and its lag is known all the same.
+    # What it had is released; the group has no coordinator now, and its lag is known all the same.
     with Admin(cluster.bootstrap) as admin:
         told = {(each.topic, each.partition): each.lag for each in admin.share_groups.offsets("workers")}
         starts = {(each.topic, each.partition): each.start for each in admin.share_groups.offsets("workers")}

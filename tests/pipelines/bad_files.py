@@ -313,8 +313,8 @@ CASES: dict[str, tuple[str, list[str]]] = {
         """,
         '10:3: error: postgres needs a "table"',
         '10:44: error: no column "idd"; did you mean "id"?',
-        "11:3: error: rows of this table are not told apart by their records: a record can make several; "
-        'say by "key" how',
+        "11:3: error: the records of this table do not identify its rows: a record can make several; "
+        'name columns that do in "key"',
         "12:69: error: rows of this table cannot become dead letters: it aggregates or takes away duplicates; "
         "choose another",
         '13:55: error: "table" has no meaning for parquet',

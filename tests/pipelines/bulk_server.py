@@ -1,5 +1,5 @@
 """The `_bulk` contract of Elasticsearch, as its reference has it, and no more of Elasticsearch than that: it takes
-index actions, keeps documents by their ids, refuses those whose `number` is a text, and can be told to have no room."""
+index actions, keeps documents by their ids, refuses those whose `number` is a text, and can simulate a full disk."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def bulk_server() -> Iterator[BulkServer]:
             self._answer()
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-            """Nobody reads it."""
+            """Suppress the log: it is not read."""
 
         def _answer(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))

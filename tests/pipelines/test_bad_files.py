@@ -1,4 +1,4 @@
-"""Every mistake is told with its place and the way out, all of a file at once, in order."""
+"""Every mistake is reported with its place and its remedy, all of a file at once, in order."""
 
 from __future__ import annotations
 

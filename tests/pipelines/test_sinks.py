@@ -1,4 +1,4 @@
-"""What sinks do without Spark: documents of Elasticsearch, statements of Snowflake, and what all of them are told."""
+"""What sinks do without Spark: documents of Elasticsearch, statements of Snowflake, and what each of them gets."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def write(server: BulkServer, *rows: tuple[str | None, Any], options: dict[str, 
 
 
 def test_documents(server: BulkServer) -> None:
-    """The last of an id counts; those that are put off come again; those that are refused are told."""
+    """The last of an id counts; those that are put off come again; those that are refused are reported."""
     server.busy["a"] = 2
     receipt = write(server, ("a", {"number": 1}), ("b", {"number": "x"}), ("a", {"number": 2}), (None, {}))
 

@@ -62,7 +62,7 @@ def test_batches(server: PostgresServer) -> None:
 
 
 def test_rows_that_are_refused(server: PostgresServer) -> None:
-    """The others are written; the refused ones are told each time, without a second look."""
+    """The others are written; the refused ones are reported each time, without another attempt."""
     server.query("CREATE TABLE narrow (id int PRIMARY KEY, name varchar(3) NOT NULL)")
     good, long, zero, null = ("1", "a", "t-0-0"), ("2", "long", "t-0-1"), ("3", "\0", "t-0-2"), ("4", None, "t-0-3")
     rows = InlineFrame(SCHEMA, [good, long], [zero, null])

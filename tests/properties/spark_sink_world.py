@@ -44,7 +44,7 @@ Actor = Generator[None, None, None]
 
 
 class LostAnswer(Exception):
-    """What was asked happened, and nobody hears of it."""
+    """The request was executed, and its response is lost."""
 
 
 class Refused(Exception):

@@ -74,13 +74,13 @@ def test_laws_hold_whatever_happens(kind: str, seed: int) -> None:
     story.check_replay()
     story.settle()
     story.check_replay()
-    # Everybody who still waits is sent to the next coordinator; nobody is left without an answer.
+    # Every member that still waits is sent to the next coordinator; none is left without an answer.
     story.fail_over()
     assert not story.waiting
 
 
 def test_a_coordinator_that_does_not_believe_eager_members_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They tell no generation. If what they say counts for nothing, what they had is with nobody for ever."""
+    """They tell no generation. If what they say counts for nothing, what they had stays without an owner for ever."""
 
     def tells_another(request: JoinGroupRequest, subscription: ConsumerProtocolSubscription, epoch: int) -> bool:
         return subscription.generation_id != epoch

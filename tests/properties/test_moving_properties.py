@@ -65,8 +65,8 @@ class ModelLog:
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[ModelLog, ModelLog]:
-    """A current log to which everything happened while a future one copied some of it, sometimes. Nobody tells the
-    future log of cuts: it was not there, as after a crash. What is cut is followed by another epoch."""
+    """A current log to which everything happened while a future one copied some of it, sometimes. The
+    future log misses truncations: it did not exist, as after a crash. What is cut is followed by another epoch."""
     current, future = ModelLog(), ModelLog()
     current.start = current.end = future.start = future.end = draw(st.integers(0, 3))
     epoch = value = 0
@@ -125,7 +125,7 @@ def test_the_future_log_becomes_the_current_one(logs: tuple[ModelLog, ModelLog])
 @given(st.lists(st.sampled_from(Event), max_size=30))
 def test_a_move_keeps_its_laws(events: list[Event]) -> None:
     move = Move()
-    told: str | None = None  # the directory that the controller was told of last
+    told: str | None = None  # the directory that was last reported to the controller
     acknowledged = False
     for event in events:
         if (move.phase, event) not in TRANSITIONS:

@@ -23,7 +23,7 @@ SMALL = {
 
 
 class Expectation:
-    """Topics that must be there, and topics of which nobody was told."""
+    """Topics that must exist, and topics whose creation was not acknowledged."""
 
     def __init__(self) -> None:
         self.present: set[str] = set()
@@ -81,7 +81,7 @@ async def story(loop: SimulatedLoop, seed: int) -> None:
             if chance.random() < 0.3 and not machine.fatal:
                 await quorum.close()
         except (ProcessKilled, KafkaError):
-            assert operations is not None, "nobody killed it"
+            assert operations is not None, "it was not killed"
         if chance.random() < 0.5:
             machine.disk.power_loss(chance)
         else:

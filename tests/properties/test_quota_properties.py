@@ -98,7 +98,7 @@ def test_a_token_bucket_is_that_of_all_events(window: Window, moves: list[tuple[
         tokens -= permits
         throttle_ms = bucket.throttle_ms(limit, now)
         assert throttle_ms >= 0
-        if throttle_ms:  # whoever waits as told may go on
+        if throttle_ms:  # a client that waits for the throttle time may continue
             assert bucket.tokens(limit, latest) + limit * (throttle_ms + 1) / 1000 >= -1e-6
 
 

@@ -1,4 +1,4 @@
-"""Authentication under any order of requests and any bytes: nobody gets in without a password, nothing breaks."""
+"""Authentication under any order of requests and any bytes: no client logs in without a password, nothing breaks."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def request(key: int, version: int, body: bytes) -> bytes:
     return struct.pack(">hhih", key, version, 1, -1) + (b"\0" if is_flexible else b"") + body
 
 
-# A proof that nobody can know without the password is not among the tokens: SCRAM logins are tested elsewhere.
+# A proof needs the password, so none is among the tokens: SCRAM logins are tested elsewhere.
 tokens = st.one_of(
     st.binary(max_size=60),
     st.sampled_from(

@@ -270,7 +270,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
             assert refusal is not ErrorCode.NONE
             past_end = last > self.end
             assert error.code is ErrorCode.INVALID_RECORD_STATE or past_end
-            for offset in renewed:  # renewals before the mistake hold, and harm nobody
+            for offset in renewed:  # renewals before the mistake hold, and do no harm
                 self.model[offset] = replace(
                     self.model[offset], lock_ends_ms=self.lock_of(offset, renewed[offset].lock_ends_ms)
                 )
@@ -316,7 +316,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         number, write = self.writes.pop(0)
         mine = {offset: known for offset, known in self.model.items() if known.write == number}
         if not succeeds and write.is_firm:
-            # What holds anyway is told again, as far as it is still true.
+            # What holds anyway is reported again, as far as it is still true.
             again = {
                 offset: self.model[offset]
                 for batch in write.batches

@@ -1,4 +1,4 @@
-"""Exactly once, whoever dies when: the sink's protocol against a model of brokers; mistakes in it are noticed."""
+"""Exactly once, whenever a process dies: the sink's protocol against a model of brokers; mistakes in it are noticed."""
 
 from __future__ import annotations
 

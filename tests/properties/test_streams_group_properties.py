@@ -26,7 +26,7 @@ ROLES = ("active_tasks", "standby_tasks", "warmup_tasks")
 
 
 class Thread:
-    """A member that does what it is told, when it likes."""
+    """A member that follows its assignment, at random moments."""
 
     def __init__(self, name: str, process: str) -> None:
         self.name = name

@@ -4,7 +4,7 @@ A `World` has one coordinator partition, whose leaders come and go and lose what
 they remember of producers; and producers that are replaced by others with the same transactional id. Old coordinators
 do not know that they have been replaced and go on sending markers. What must hold, whatever happens:
 
-- OneOutcome: all records of a transaction are committed, or all are aborted, and it is what the producer was told.
+- OneOutcome: all records of a transaction are committed, or all are aborted, as the producer's response says.
 - OwnMarkers: from transaction version 2 on, no transaction is ended by the marker of another one.
 - NothingHangs: when the storm is over, no transaction is open in any partition.
 - FencedForGood: once a producer has taken over a transactional id, its predecessors write nothing any more.
@@ -461,7 +461,7 @@ class World:
         self.check_replay()
 
     def calm(self) -> None:
-        """Everybody who had something to say says it; nobody begins anything. Then every time-out passes."""
+        """All pending requests are sent; no transaction begins. Then every timeout passes."""
         for producer in self.producers:
             producer.dead = True
         if self.version >= 2:

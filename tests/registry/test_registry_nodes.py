@@ -1,6 +1,6 @@
 """Several nodes of one registry: forwarding, the death of the writer, and a writer that is stopped and woken.
 
-The law: no id is given to two schemas, and no schema that a client was told about is lost.
+The law: no id is given to two schemas, and no schema that was acknowledged to a client is lost.
 """
 
 from __future__ import annotations

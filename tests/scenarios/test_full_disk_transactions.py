@@ -14,7 +14,7 @@ from waiting import wait_until
 from wire import Wire, batch, create_topic, fetch, produce, values
 
 INDEX = "00000000000000000000.txnindex"
-NO_ROOM = "has no room for its transaction index"
+NO_SPACE = "has no disk space for its transaction index"
 
 
 def test_an_abort_without_room_shows_nothing(small_disk: Path) -> None:
@@ -34,7 +34,7 @@ def test_an_abort_without_room_shows_nothing(small_disk: Path) -> None:
                 file.write(bytes(4096))
         ended = patiently(wire, producer.end(committed=False), 5)
         assert ended.error_code == ErrorCode.NONE, ended
-        wait_until(lambda: NO_ROOM in node.log_text(), "the coordinator has tried")
+        wait_until(lambda: NO_SPACE in node.log_text(), "the coordinator has tried")
         assert produce(wire, "t", batch("behind")).error_code == ErrorCode.NONE  # in the last block there is room
 
         answer = fetch(wire, "t", isolation_level=1)

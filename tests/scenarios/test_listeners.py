@@ -1,4 +1,4 @@
-"""The address a client is told is one it can use: of the listener it came through, and the way it came."""
+"""A client gets an address that it can use: of the listener it is connected to, with the host it connected to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ApiVersions 5: a client that reached another node than it meant to is told to bootstrap again (KIP-1242)."""
+"""ApiVersions 5: a client that reached another node than it meant to must bootstrap again (KIP-1242)."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_a_clean_stop_leaves_a_mark_and_the_next_start_reads_no_log(tmp_path: Pa
         assert node.stop() == 0
         mark = f"{node.data_directory}/.kafka_cleanshutdown"
         assert os.path.exists(mark)
-        # Damage that any look at the records would find: it is found by whoever reads them, not by the start.
+        # Damage that any look at the records would find: a reader finds it, not the start.
         path = f"{node.partition_directory('t')}/{FIRST_SEGMENT}"
         flip(path, 200)
         node.start()

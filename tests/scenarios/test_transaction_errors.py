@@ -1,4 +1,4 @@
-"""What zombies, impostors and producers that forget a step are told, and what stays out of the log because of it.
+"""The errors that zombies, impostors and producers that skip a step get, and what stays out of the log because of them.
 
 All of it holds for Apache Kafka, too: give PENSTOCK_TEST_BOOTSTRAP to see.
 """
@@ -230,7 +230,7 @@ class TestOffsets:
         assert refused == {(topic, 0): TRANSACTION_ABORTABLE}
 
     def test_the_broker_adds_it_since_version_2(self, wire: Wire, producer: Producer, topic: str, group: str) -> None:
-        """Each partition has its own error. What is not yet certain is told only to those who do not mind."""
+        """Each partition has its own error. A pending offset is an error only with require_stable."""
         missing = topic + "-missing"
         assert producer.commit_offsets(wire, group, (topic, 0, 1), (topic, 9, 1), (missing, 0, 1)) == {
             (topic, 0): NONE,

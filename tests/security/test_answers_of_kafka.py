@@ -1,4 +1,4 @@
-"""What a client is told that may not do what it asks for: the same as by Apache Kafka, byte for byte.
+"""The refusals of unauthorized requests are the same as Apache Kafka's, byte for byte.
 
 Every row of the table of APIs (`acl_table`) is asked of a node of Apache Kafka's and of ours, by the same user, with
 the same ACLs: once with each needed ACL missing, and once with all of them. Refusals must be the same bytes, but for

@@ -232,7 +232,7 @@ def test_kafkas_tools(broker: Broker, java: JavaClient) -> None:
     token_id, hmac = created.strip().splitlines()[-1].split()[:2]
     tokens = ("--renew", "--renew-time-period", "60000", "--hmac", hmac)
     assert "Completed renew operation" in tool(java, "DelegationTokenCommand", *where, *tokens)
-    # Without an owner the tool asks for the tokens of nobody.
+    # Without an owner the tool asks for the tokens of no user.
     described = ("--describe", "--owner-principal", f"User:{USERS['SCRAM-SHA-512']}")
     assert token_id in tool(java, "DelegationTokenCommand", *where, *described)
     ended = ("--expire", "--expiry-time-period", "-1", "--hmac", hmac)

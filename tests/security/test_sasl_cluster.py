@@ -53,7 +53,7 @@ def test_brokers_that_use_scram_among_themselves(tmp_path: os.PathLike[str]) -> 
 
 @pytest.mark.skipif(not HAS_OAUTH, reason="the extra penstock[security] is not installed")
 def test_nodes_that_log_in_with_bearer_tokens(tmp_path: Path) -> None:
-    """Their tokens last seconds, and whoever writes the file renews them; ACLs know the nodes by their `sub`."""
+    """Their tokens last seconds, and the writer of the file renews them; ACLs know the nodes by their `sub`."""
     from joserfc import jwt
     from joserfc.jwk import ECKey
 

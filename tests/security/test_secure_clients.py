@@ -149,7 +149,7 @@ def test_a_pipeline_with_a_wrong_password_ends_before_spark_starts(
 
 @pytest.mark.parametrize("name", ["a,b=c;d e", "User:admin", "two\nlines refused", "*", '"'])
 def test_principals_with_odd_characters(node: SecureNode, name: str) -> None:
-    """They are who they are: no superuser, nobody whom an ACL names, and no line of their own in the log."""
+    """They remain such principals: no superuser, none that an ACL names, and no line of their own in the log."""
     with node.admin() as admin:
         admin.users.set_password(name, PASSWORD)
         assert name in [user.name for user in admin.users.list()]

@@ -573,8 +573,8 @@ class Story:
         assert log.recovery_point <= log.log_end_offset
 
     def _take_refused_for_accepted(self, found: list[Stored]) -> None:
-        """The first batches of a run that did not fit were written whole, and then cut. Nobody was told that they are
-        not there, only that they may not be: until the next flush a power loss can bring them back."""
+        """The first batches of a run that did not fit were written whole, and then cut. The error did not say
+        that they are not there, only that they may not be: until the next flush a power loss can bring them back."""
         contents = {batch.data for batch in found}
         for run in self._refused:
             if run[0].data in contents:

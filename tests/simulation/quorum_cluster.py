@@ -20,7 +20,7 @@ def in_world(story: Callable[[ClusterWorld], Awaitable[None]], seed: int | str =
 
 
 async def create(world: ClusterWorld, broker: str, name: str) -> bool | None:
-    """Whether it was created; None if nobody said."""
+    """Whether it was created; None if no response said."""
     try:
         async with world.client(broker, patience=20) as client:
             error = await client.create_topic(name)

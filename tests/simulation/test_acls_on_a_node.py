@@ -316,7 +316,7 @@ def test_a_controller_waits_for_its_acls_and_superusers_do_not() -> None:
     quietly()
 
     async def run(loop: SimulatedLoop) -> None:
-        # The other voter does not exist, so nobody is elected, and nothing is known to be committed.
+        # The other voter does not exist, so no leader is elected, and nothing is known to be committed.
         secured = Secured(
             loop,
             **{

@@ -97,7 +97,7 @@ def test_a_producer_above_its_quota_is_told_and_muted(several: bool) -> None:
             # After ten seconds the first sample still counts, as in Kafka; after thirty, it is forgotten.
             assert bool(answered.throttle_time_ms) == (not several)
             await set_quota(other, {"client-id": "slow"}, producer_byte_rate=None)
-            assert (await produce(slow, 100_000)).throttle_time_ms == 0, "muted as it was told, and then free"
+            assert (await produce(slow, 100_000)).throttle_time_ms == 0, "muted for the throttle time, and then free"
             assert (await timed(loop, produce(slow, 100_000)))[1] < 1
 
     play(story)

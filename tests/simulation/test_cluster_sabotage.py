@@ -200,7 +200,7 @@ def append_whatever_the_epoch(patch: Patch) -> None:
 
 
 def stamp_the_first_epoch(patch: Patch) -> None:
-    """Leaders write under the same epoch, so that histories cannot be told apart."""
+    """Leaders write under the same epoch, so that histories cannot be distinguished."""
     original = Log.append_as_leader
 
     def append_as_leader(
@@ -334,10 +334,10 @@ class LateProposal(ClusterStory):
 
 
 def never_say_where_replicas_are(patch: Patch) -> None:
-    """As it was before brokers reported directories: the controller trusts whoever comes back, whatever it has."""
+    """As it was before brokers reported directories: the controller trusts any broker that returns, whatever it has."""
 
     def assign(self: DirectoryAssignments, topic_id: bytes, partition: int, directory_id: bytes) -> None:
-        """Nobody is told."""
+        """No broker learns of it."""
 
     patch.setattr(DirectoryAssignments, "assign", assign)
     patch.setattr(leaders, "is_reserved_directory", lambda directory: False)

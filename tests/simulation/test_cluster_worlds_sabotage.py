@@ -127,7 +127,7 @@ def skip_a_batch(patch: Patch) -> None:
 
 
 def acknowledge_before_it_is_stored(patch: Patch) -> None:
-    """Where a log begins is told before it is on the disk."""
+    """The start of a log is reported before it is on the disk."""
     patch.setattr(StoredLog, "durable_log_start", property(lambda self: self.log_start_offset))
 
 
@@ -167,7 +167,7 @@ def retain_less(patch: Patch) -> None:
 
 
 def stamp_repeated_batches_anew(patch: Patch) -> None:
-    """A producer that repeats a batch is told when that was, and not when it was appended."""
+    """The response to a repeated batch has the time of the repetition, and not that of the append."""
     original = Log.append_as_leader
 
     def append_as_leader(

@@ -163,7 +163,7 @@ def a_new_directory_is_as_good_as_the_old_one(patch: Patch) -> None:
 
 
 def unassigned_replicas_are_always_found(patch: Patch) -> None:
-    """What nobody reported is taken to be where it was, though a disk is missing."""
+    """A replica that no broker reported is taken to be where it was, though a disk is missing."""
     patch.setattr(leaders, "is_reserved_directory", lambda directory: False)
 
 
@@ -197,7 +197,7 @@ def wait_for_those_who_lose_their_place(patch: Patch) -> None:
 
 
 def drop_those_who_know(patch: Patch) -> None:
-    """The next reassignment takes away what came with the one before, though nobody else can lead."""
+    """The next reassignment takes away what came with the one before, though no other replica can lead."""
     original = reassignments.plan_reassignment
 
     def plan(partition: Partition, target: Replicas) -> reassignments.Reassignment:

@@ -249,7 +249,7 @@ def commit_no_offsets(patch: Patch) -> None:
 
 
 def verify_everything(patch: Patch) -> None:
-    """Whatever a producer writes to, its coordinator says that it has been told."""
+    """The coordinator confirms every partition that a producer writes to."""
     patch.setattr(transaction_shard, "verify", lambda current, shown, partition: ErrorCode.NONE)
 
 
@@ -405,7 +405,7 @@ class ReplacedCoordinator(CoordinatorStory):
 
 
 class CutOffTransactions(CoordinatorStory):
-    """Whoever coordinates a transactional id is cut off until another does; its clients still reach it."""
+    """The coordinator of a transactional id is cut off until another takes over; its clients still reach it."""
 
     async def misfortune(self) -> None:
         await self.everybody_back()
@@ -503,7 +503,7 @@ class Hanging(ConsumerMember):
 
 
 class FailingAppends(CoordinatorStory):
-    """Now and then there is no room for what coordinators write."""
+    """Now and then there is no disk space for what coordinators write."""
 
     async def misfortune(self) -> None:
         for machine in self.world.brokers:
@@ -537,7 +537,7 @@ class FullByBlocks(CoordinatorStory):
 
 
 class AbortsRefusedByFollowers(CoordinatorStory):
-    """Those that follow have no room for what is to be written down of an abort."""
+    """Followers have no disk space for the index entry of an abort."""
 
     async def misfortune(self) -> None:
         await asyncio.sleep(3.0)

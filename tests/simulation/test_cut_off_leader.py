@@ -50,7 +50,7 @@ def leader_of(world: ClusterWorld, *, seen_by: int = 0) -> str:
 async def hung_up(client: Client) -> None:
     with pytest.raises(Lost) as lost:
         await client.receive_frame()
-    assert isinstance(lost.value.__cause__, asyncio.IncompleteReadError), "nobody hung up"
+    assert isinstance(lost.value.__cause__, asyncio.IncompleteReadError), "the connection was not closed"
 
 
 def test_a_leader_that_hears_of_nobody_sends_its_clients_to_look_around() -> None:
@@ -71,7 +71,7 @@ def test_a_leader_that_hears_of_nobody_sends_its_clients_to_look_around() -> Non
 
 
 def test_the_only_replica_keeps_its_clients() -> None:
-    """Nobody else can lead."""
+    """No other broker can lead."""
 
     async def story(loop: SimulatedLoop) -> None:
         world, leader = await cluster(loop, controllers=3, replicas=1)
@@ -120,7 +120,7 @@ def test_a_leader_that_has_a_follower_keeps_its_clients_while_no_controller_answ
 
 
 def test_followers_of_other_partitions_stay_connected() -> None:
-    """What hears of nobody is one partition; its clients are sent away, and not who follows another."""
+    """One partition is cut off; its clients are disconnected, but followers of other partitions are not."""
 
     async def story(loop: SimulatedLoop) -> None:
         world = ClusterWorld(loop, 0, controllers=1, brokers=3, properties=PROPERTIES)

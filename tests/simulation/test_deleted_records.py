@@ -1,4 +1,4 @@
-"""Records whose deletion was acknowledged do not come back, whoever crashes at that moment."""
+"""Records whose deletion was acknowledged do not come back, whichever broker crashes at that moment."""
 
 from __future__ import annotations
 

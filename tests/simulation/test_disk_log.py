@@ -150,7 +150,7 @@ def _deletion_in_any_order(patch: pytest.MonkeyPatch) -> None:
 
 
 def _aborts_behind_their_markers(patch: pytest.MonkeyPatch) -> None:
-    """The marker is written, the producers are told, and then there may be no room for the entry in the index."""
+    """The marker is written and acknowledged, and then there may be no space for the entry in the index."""
 
     def replay(self: Log, batch: bytes, position: int, header: BatchHeader, now_ms: int) -> None:
         try:

@@ -41,7 +41,7 @@ def test_a_transaction_ends_though_no_producer_id_is_at_hand(version: int, commi
                 v3_and_below_topics=[AddPartitionsToTxnTopic(name="t", partitions=[0])],
             )
             await client.ask(announce, 3)
-        # The block of ids that the broker had is lost with it; and then there is nobody to give it another.
+        # The block of ids that the broker had is lost with it; and then no controller can give it another.
         broker = world.machines["broker-1"]
         await broker.stop()
         broker.start()
@@ -63,7 +63,7 @@ def test_a_transaction_ends_though_no_producer_id_is_at_hand(version: int, commi
 
 
 def test_nobody_is_told_that_a_transaction_ended_for_want_of_an_id() -> None:
-    """An InitProducerId of a new producer does need one, and is told to try again."""
+    """An InitProducerId of a new producer does need one, and gets a retriable error."""
 
     async def story(loop: SimulatedLoop) -> None:
         world = ClusterWorld(loop, 1, controllers=1, brokers=1, properties=PROPERTIES)

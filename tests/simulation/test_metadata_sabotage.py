@@ -51,7 +51,7 @@ def lead_without_majority(patch: Patch) -> None:
 
 
 def give_producer_ids_twice(patch: Patch) -> None:
-    """Nobody writes down which were given."""
+    """The ids that were given are not persisted."""
 
     def allocate(
         image: MetadataImage, brokers: BrokerHandlers, request: AllocateProducerIdsRequest

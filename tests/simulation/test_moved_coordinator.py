@@ -1,4 +1,4 @@
-"""Who asks for offsets where the coordinator was before: what clients are told."""
+"""What clients get that ask the former coordinator for offsets."""
 
 from __future__ import annotations
 

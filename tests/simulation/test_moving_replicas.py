@@ -128,7 +128,7 @@ def test_a_replica_moves_while_it_is_written_and_read(configs: dict[str, str]) -
             assert world.node is not None
             topic = world.node.image.topics.by_name("t")
             assert topic is not None
-            # The controller was told, too.
+            # The controller knows it, too.
             assert topic.partitions[0].directory_of(1) == world.node.identity.directories[target]
             await wait_until_async(lambda: not names(world, home), "the old files gone")
             assert names(world, target) == ["t-0"]

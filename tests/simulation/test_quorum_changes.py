@@ -77,7 +77,7 @@ def test_nodes_of_both_roles_survive_the_loss_of_one(end: str) -> None:
         else:
             getattr(active, end)()
         await world.until(world.active_controller, "another controller is active")
-        # And not after its session: where nobody listens any more, nobody lives.
+        # And not after its session: a broker without sessions with the controller is dead.
         await world.until(lambda: in_sync(others[0], "before") == [2, 2], "it is not in sync any more", 3.0)
         assert all(
             partition.leader != int(active.properties["node.id"])
@@ -213,7 +213,7 @@ def test_no_producer_id_is_given_twice_while_controllers_die() -> None:
                 pass
 
         for round_ in range(4):
-            # A block has a thousand ids: a broker that starts again needs a new one, whoever is active by then.
+            # A block has a thousand ids: a broker that starts again needs a new one, from the active controller.
             broker = world.brokers[round_ % 2]
             broker.crash()
             victim = world.active_controller()
@@ -286,7 +286,7 @@ def test_a_feature_is_not_turned_on_while_a_broker_lacks_it() -> None:
 
 
 def voters(world: ClusterWorld) -> dict[int, tuple[str, int]]:
-    """As the active controller has them; nobody while there is none."""
+    """As the active controller has them; None while there is none."""
     active = world.active_controller()
     if active is None or active.node is None:
         return {}
@@ -382,7 +382,7 @@ def test_a_voter_that_is_dead_can_be_removed_and_one_that_does_not_answer_is_not
     in_world(story, dynamic=True)
 
 
-# -- what is told of it --------------------------------------------------------------------------------------------
+# -- what is reported ---------------------------------------------------------------------------------------------
 
 
 def describe_quorum() -> DescribeQuorumRequest:
@@ -435,7 +435,7 @@ def test_the_quorum_is_described_by_its_leader_whoever_is_asked() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_every_epoch_begins_with_its_leaders_batch_and_followers_keep_the_index(seed: int) -> None:
-    """Nobody appends while an election is carried out, however often the controller is asked meanwhile."""
+    """No leader appends while an election is carried out, however often the controller is asked meanwhile."""
 
     async def story(world: ClusterWorld) -> None:
         await world.start_all()

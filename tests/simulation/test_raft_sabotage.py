@@ -138,7 +138,7 @@ def truncate_to_high_watermark(patch: Patch) -> None:
 
 
 def any_offset_is_good(patch: Patch) -> None:
-    """A fetch from an offset the log has is answered, whoever wrote what is before it."""
+    """A fetch from an offset the log has is answered, whichever leader wrote what is before it."""
 
     def compare(log: LogView, offset: int, epoch: int) -> object:
         return Valid() if max(1, log.start_offset) <= offset <= log.end_offset else compare_fetch(log, offset, epoch)

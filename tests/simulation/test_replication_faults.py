@@ -1,4 +1,4 @@
-"""What befalls the replicas of one partition, fault by fault: nobody waits for ever, nobody is told what is not so."""
+"""Faults of the replicas of one partition, one by one: no client waits for ever, none gets a wrong answer."""
 
 from __future__ import annotations
 

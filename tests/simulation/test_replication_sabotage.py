@@ -180,7 +180,7 @@ class ServesAnyEpoch(Replica):
 
 
 class StampsTheWrongEpoch(Replica):
-    """Two leaders write under the same epoch, so that histories cannot be told apart."""
+    """Two leaders write under the same epoch, so that histories cannot be distinguished."""
 
     def append(self, entries: list[Entry]) -> None:
         super().append([Entry(0, entry.value) for entry in entries])

@@ -31,7 +31,7 @@ def test_nodes_log_in_to_controllers_that_die(seed: int) -> None:
         await world.start_all()
         async with world.client("broker-1") as client:
             await client.create_topic("before")
-        # Longer than several sessions: nodes authenticate again, and nobody is fenced meanwhile.
+        # Longer than several sessions: nodes authenticate again, and none is fenced meanwhile.
         epochs = {broker.name: broker.image.brokers for broker in world.brokers}
         end = loop.time() + 20
         await world.until(lambda: loop.time() > end, "time passes")

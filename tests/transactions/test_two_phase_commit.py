@@ -1,5 +1,5 @@
-"""Two-phase commit (KIP-939) on real brokers: what was prepared outlives its writer and its coordinator, and whoever is
-told of it ends it."""
+"""Two-phase commit (KIP-939) on real brokers: a prepared transaction outlives its producer and its coordinator, and
+any client that knows its id can end it."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ Report = Callable[[int, int], None]
 
 class Throttles:
     def __init__(self, admin: Admin, brokers: Iterable[int]) -> None:
-        """`brokers`: those that are alive; the others need no limit, and could not be told of one."""
+        """`brokers`: those that are alive; the others need no limit, and could not get one."""
         self._admin = admin
         self._brokers = sorted(brokers)
 

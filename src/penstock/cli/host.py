@@ -179,7 +179,7 @@ def _check_ports(planned: HostFile, nodes: Sequence[LocalNode]) -> None:
 
 
 def _notify_systemd(state: str) -> None:
-    """Tell systemd, if it asks to be told (Type=notify)."""
+    """Notify systemd, if it asks for it (Type=notify)."""
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
         return

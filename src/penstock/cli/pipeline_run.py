@@ -109,7 +109,7 @@ def refuse_namesakes(pipelines: Iterable[Loaded]) -> None:
 
 def check_topics(loaded: Loaded, bootstrap: str, *, once: bool) -> bool:
     """Check that the clusters of a pipeline answer, and that they have the topics that are read and written. Without
-    --once a failure that may heal is only told: the queries try again. Returns whether its own cluster answers."""
+    --once a failure that may heal is only printed: the queries try again. Returns whether its own cluster answers."""
     own = _has_topics(loaded, bootstrap, topics_of(loaded), {}, once=once)
     for address, security, topics in other_clusters(loaded):
         _has_topics(loaded, address, topics, security, once=once)

@@ -26,8 +26,8 @@ A broker uses one core, so a machine with many cores runs several. The file says
     [node.103]                           # of one node
     "log.retention.hours" = 24
 
-`read_host_file` checks it, `plan_host` makes nodes of it; both only read. Brokers of one machine are told apart from
-those of others by the name, which they all advertise: replicas of a partition go to different names.
+`read_host_file` checks it, `plan_host` makes nodes of it; both only read. All brokers of a machine
+advertise its name, which no other machine has: replicas of a partition go to different names.
 """
 
 from __future__ import annotations

@@ -494,7 +494,7 @@ class Log(StoredLog):
             index.prepare(AbortedTransaction(*completed[:4]))
         except OSError as error:
             self._drop_prepared_abort()
-            raise self._storage_error("has no room for its transaction index", error) from error
+            raise self._storage_error("has no disk space for its transaction index", error) from error
         self._disk.unsynced.add(index.path)
         self._disk.unsynced.add_directory(self.directory)
 

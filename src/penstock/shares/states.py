@@ -141,7 +141,7 @@ class Transition:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Write:
-    """What the share coordinator must be told. Writes of one share partition are persisted in their order."""
+    """What the share coordinator must persist. Writes of one share partition are persisted in their order."""
 
     start_offset: int
     delivery_complete_count: int

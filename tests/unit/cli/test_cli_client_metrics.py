@@ -25,7 +25,7 @@ def admin(broker: RunningNode, monkeypatch: pytest.MonkeyPatch) -> Iterator[Admi
 
 
 def test_subscriptions_are_set_listed_and_removed(cli: CommandLine, admin: Admin) -> None:
-    # Nobody is selected: other tests use this broker.
+    # It selects no client: other tests use this broker.
     options = ("--metrics", "org.apache.kafka.producer.", "--metrics", "com.example.", "--match", "client_id=nobody-.*")
     assert cli("client-metrics", "set", "billing", *options, "--interval-ms", "60000").status == 0
     assert cli("client-metrics", "set", "billing", "--interval-ms", "30000").status == 0

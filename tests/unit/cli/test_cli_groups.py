@@ -329,7 +329,7 @@ def test_a_new_group_begins_at_the_end(cli: CommandLine, topic: str, group: str)
 def test_who_is_stopped_leaves_at_once(
     cli: CommandLine, topic: str, group: str, protocol: str, how: signal.Signals
 ) -> None:
-    """And has committed what it printed; with a session that outlasts the test, nobody else could have seen it off."""
+    """And has committed what it printed; its session outlasts the test, so only itself can have left the group."""
     command = ["consume", topic, "-g", group, "--group-protocol", protocol, "--from-beginning"]
     session = ["-X", "session.timeout.ms=300000"] if protocol == "classic" else []
     member = subprocess.Popen(

@@ -57,7 +57,7 @@ def producer(node: RunningNode, topic: str, unique_topic: Callable[[str], str]) 
 
 
 def hang(node: RunningNode, topic: str, partition: int, producer_id: int = UNKNOWN_PRODUCER) -> None:
-    """As an old client does that lost its coordinator: records of a transaction that nobody knows, an hour ago."""
+    """As an old client does that lost its coordinator: records of an unknown transaction, an hour ago."""
     records = batch(
         "lost",
         timestamp=now_ms() - HOUR_MS,

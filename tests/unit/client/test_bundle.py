@@ -43,7 +43,7 @@ def test_connections_of_others_stay() -> None:
     with ours[0], ours[1], theirs[0], theirs[1]:
         bundle.run(join_bundle, ours[0])
         other.run(join_bundle, theirs[0])
-        join_bundle(theirs[0])  # of nobody
+        join_bundle(theirs[0])  # with an unknown key
         bundle.cut()
         assert ours[1].recv(1) == b""
         theirs[0].sendall(b"x")

@@ -118,7 +118,7 @@ def test_the_last_to_come_in_sync_ends_a_reassignment(world: World) -> None:
     partition = world.partition("orders")
     assert (partition.replicas, partition.adding_replicas, partition.removing_replicas) == ((4, 2, 1, 3), (4,), (1, 3))
     result = world.alter("orders", (1, 2, 3, 4))
-    # Done all the same; but whoever asked leads no more.
+    # It is done; but the broker that asked leads no more.
     assert result.error_code == ErrorCode.NEW_LEADER_ELECTED
     partition = world.partition("orders")
     assert (partition.replicas, partition.isr, partition.leader) == ((4, 2), (2, 4), 4)

@@ -109,7 +109,7 @@ def test_an_epoch_that_is_not_the_last_one_is_no_clean_stop() -> None:
 
 @pytest.mark.parametrize("order", list(itertools.permutations((1, 2, 3))))
 def test_everyone_is_killed_and_comes_back(order: tuple[int, ...]) -> None:
-    """Whoever led last leads again, in whatever order they return: it has all that was acknowledged."""
+    """The last leader leads again, in whatever order they return: it has all that was acknowledged."""
     world = World({"min.insync.replicas": "2"}, brokers=3, elr=True)
     world.assign("orders", (1, 2, 3))
     for broker_id in (1, 2, 3):

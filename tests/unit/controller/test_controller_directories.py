@@ -246,7 +246,7 @@ def test_a_lost_directory_is_no_place_to_lead_from() -> None:
 
 
 def test_the_last_eligible_replica_is_remembered_when_it_crashes() -> None:
-    """Nobody else is: the disk of the last leader was replaced."""
+    """No other replica is eligible: the disk of the last leader was replaced."""
     world = World({"min.insync.replicas": "2"}, brokers=2, elr=True)
     world.assign("orders", (1, 2))
     world.fence(2)

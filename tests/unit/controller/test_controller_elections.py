@@ -196,7 +196,7 @@ def test_recovery_ends_when_the_leader_says_so() -> None:
         # All that come are in sync.
         ((4, 2, 1), (1, 2, 4), (4,), (1,), ((4, 2), (2, 4))),
         ((4, 2, 1), (1, 2), (4,), (1,), None),
-        # Nobody would be left in sync.
+        # No replica would be left in sync.
         ((2, 1), (1,), (), (1,), None),
         ((4, 1), (1,), (4,), (1,), None),
         # Fewer come than go: all that stay must be in sync.

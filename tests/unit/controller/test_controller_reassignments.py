@@ -89,7 +89,7 @@ def test_cancelling_takes_leadership_from_a_new_replica(world: World) -> None:
         world.fence(broker_id)
     partition = world.partition("orders")
     assert (partition.leader, partition.isr) == (4, (4,))
-    # Nobody of those from before knows how things ended.
+    # None of the previous replicas has all records.
     refused = world.reassign("orders", None)
     assert refused.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
     world.set_config("orders", "unclean.leader.election.enable", "true")

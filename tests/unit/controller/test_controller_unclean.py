@@ -1,4 +1,4 @@
-"""Unclean elections wait for whoever may be back."""
+"""Unclean elections wait for brokers that may return."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def world_with_one_in_sync(*, elr: bool) -> World:
 
 
 def end(world: World, now_ms: int) -> None:
-    """What whoever watches sessions does."""
+    """What the watch over sessions does."""
     for session in world.controller.heartbeats.overdue(now_ms):
         world.do(world.controller.fence_broker(*session))
     if world.controller.heartbeats.give_up_awaited(now_ms):

@@ -1,4 +1,4 @@
-"""The assignor of share groups: even, sticky, and nobody idle."""
+"""The assignor of share groups: even, sticky, and no member idle."""
 
 from __future__ import annotations
 

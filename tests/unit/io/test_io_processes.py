@@ -58,7 +58,7 @@ def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def gone(pid: int) -> bool:
-    """Dead, or dead and not yet buried by whoever inherited it."""
+    """Dead, or a zombie that its new parent has not reaped yet."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
     except FileNotFoundError:

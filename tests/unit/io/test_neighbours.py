@@ -49,7 +49,7 @@ def test_a_name_is_gone_with_its_process(tmp_path: object) -> None:
     with process:
         assert process.stdout is not None
         assert process.stdout.readline() == "announced\n"
-        for _ in range(1000):  # nobody has to take notice of being looked for
+        for _ in range(1000):  # the neighbour does not notice that it is looked for
             assert neighbours.is_here(name)
         process.kill()
         process.wait()

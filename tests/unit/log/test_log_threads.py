@@ -21,7 +21,7 @@ APPENDS = 1500
 
 @pytest.fixture(autouse=True)
 def many_switches() -> Iterator[None]:
-    """Threads change places often, and nobody waits long for a turn."""
+    """Threads switch often, and none waits long for its turn."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(0.00005)
     yield

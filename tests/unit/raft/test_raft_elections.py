@@ -299,7 +299,7 @@ def test_the_most_caught_up_follows_a_leader_that_resigns() -> None:
     table.answer(sends[0], EndQuorumEpochAnswer(leader=led_by(1, 1)))
     table.node.failed(sends[1].request_id, is_dead=False)
     table.wait(SETTINGS.retry_backoff_ms)
-    # Only the one that has not heard is told again.
+    # Only the node that has not answered gets the request again.
     assert [send.to for send in table.take(EndQuorumEpoch)] == [sends[1].to]
 
 

@@ -109,7 +109,7 @@ def test_dynamic_settings_lie_over_static_ones() -> None:
     changed = settings.with_dynamic({"log.retention.ms": "5", "max.connections": "20"}, {"max.connections": "30"})
     assert (changed.topic_defaults.retention_ms, changed.max_connections) == (5, 30)
     assert settings.max_connections == 10
-    # What cannot change while a broker runs does not, and what nobody knows is left alone.
+    # What cannot change while a broker runs does not, and unknown settings are left alone.
     assert changed.with_dynamic({"node.id": "7", "nonsense": "1"}, {}).node_id == 1
     # Once the dynamic value is gone, the file's is back.
     assert changed.with_dynamic({}, {}).topic_defaults.retention_ms == 3_600_000

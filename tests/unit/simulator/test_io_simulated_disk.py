@@ -1,4 +1,4 @@
-"""The simulated disk itself: what survives what, and the faults it can be told to have."""
+"""The simulated disk itself: what survives which crash, and the faults it can simulate."""
 
 from __future__ import annotations
 

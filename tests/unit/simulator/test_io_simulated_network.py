@@ -47,7 +47,7 @@ class BufferedEcho(asyncio.BufferedProtocol):
 
 
 class Recorder(asyncio.Protocol):
-    """Writes down what it is told, in order."""
+    """Records the calls it gets, in order."""
 
     def __init__(self, *, keep_open: bool = False) -> None:
         self.events: list[str] = []

@@ -1,4 +1,4 @@
-"""Clients that ask for subscriptions and push metrics: when they may, and what they are told."""
+"""Clients that ask for subscriptions and push metrics: when they may, and what they get."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """BrokerRegistration: registers a broker that joins the cluster or returns to it.
 
 Versions 0-4: 2 adds log directories, 3 the epoch of the previous registration, if that ended with a clean shutdown. The
-answer has no room for a reason, so the controller logs it.
+response has no field for a reason, so the controller logs it.
 """
 
 from __future__ import annotations

@@ -198,7 +198,9 @@ class ReplicaMover:
                 topic_id=replica.topic_id,
             )
         except OSError as error:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{target.path} has no room for a log: {error}") from error
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{target.path} has no disk space for a log: {error}"
+            ) from error
         self._storage.watch_disk(future, target)
         self._storage.cleaner.pause(replica.topic_partition)
         logger.info("%s moves from %s to %s", replica.topic_partition, source.path, target.path)

@@ -3,7 +3,7 @@
     async with AsyncProducer("127.0.0.1:9092", value=Json(Order)) as producer:
         sent = await producer.send("orders", order)            # wait for this one
         producer.send("orders", another)                       # or only queue it
-        await producer.drain()                                 # when sending many: wait for room
+        await producer.drain()                                 # when sending many: wait while the queue is full
 
 `send` never blocks and never waits: records that librdkafka cannot accept yet, because its queue is full or the topic
 is not known yet, wait here in order. `drain` waits until none is left, as with asyncio's stream writers. A caller that

@@ -14,7 +14,7 @@ _COMPARISONS = {"<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_
 
 
 def numbers_match(values: Any, condition: Condition) -> Any | None:
-    """Which of these values satisfy a comparison with a number; None if that cannot be told for all at once.
+    """Which of these values satisfy a comparison with a number; None if one comparison of all of them cannot decide it.
 
     Every value must contain the names of the path: then as many objects as values means one object in each.
     """

@@ -56,7 +56,7 @@ class Chart:
 
 
 def draw(series: Sequence[Series], begin_ms: float, end_ms: float) -> Chart:
-    """The series with the largest last values, at most as many as can be told apart."""
+    """The series with the largest last values, at most as many as a reader can distinguish."""
     inside = [Series(each.name, [point for point in each.points if begin_ms <= point[0] <= end_ms]) for each in series]
     drawn = [each for each in inside if each.points]
     drawn.sort(key=lambda each: (-each.points[-1][1], each.name))

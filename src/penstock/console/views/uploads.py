@@ -1,6 +1,6 @@
 """A file of records, piece by piece: which records a piece has, which lines are wrong, where the next piece begins.
 
-The browser sends pieces of a file, and is told how many bytes of each were used: the next piece begins there. So the
+The browser sends pieces of a file. Each response says how many bytes were used: the next piece begins there. So the
 server keeps nothing between two pieces, and a file of any size needs the memory of one. A piece ends within a line or
 within a quoted field as it likes: what is not whole is left for the next.
 

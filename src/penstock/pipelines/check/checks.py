@@ -451,7 +451,9 @@ def _records_of_rows(sink: FormatSink, table: Table, path: Path) -> Iterator[Fin
     if kind is not None and kind.origin_or_key and not sink.key:
         why = why or ("a record can make several" if table.multiplies else "")
         if why:
-            yield Finding(f'rows of this table are not told apart by their records: {why}; say by "key" how', path)
+            yield Finding(
+                f'the records of this table do not identify its rows: {why}; name columns that do in "key"', path
+            )
 
 
 def _options(

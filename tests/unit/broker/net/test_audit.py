@@ -73,7 +73,7 @@ def test_a_client_that_tries_every_name_does_not_fill_the_memory(lines: Lines) -
     for number in range(KINDS_MAX + 5):
         told.refused(refusal(f"t{number}"))
     assert len(lines.records) == KINDS_MAX + 5
-    told.refused(refusal("t0"))  # forgotten meanwhile, so it is told again
+    told.refused(refusal("t0"))  # forgotten meanwhile, so it is logged again
     assert len(lines.records) == KINDS_MAX + 6
 
 

@@ -26,7 +26,7 @@ Answer = Callable[[Message], Message | None]
 
 
 class FakeNode(asyncio.Protocol):
-    """Answers ApiVersions by itself, everything else as it is told; None leaves a request unanswered."""
+    """Answers ApiVersions by itself, everything else with `answer`; None leaves a request unanswered."""
 
     def __init__(self, answer: Answer, *, greets: bool = True, api_versions_max: int = 4) -> None:
         self.answer = answer

@@ -1,4 +1,4 @@
-"""Group commit: one flush at a time, nobody forgotten, and which failures are the end."""
+"""Group commit: one flush at a time, every waiter answered, and which failures are final."""
 
 from __future__ import annotations
 

@@ -289,7 +289,7 @@ class _Described(Protocol):
 
 
 def _is_found(group: _Described) -> bool:
-    """Whether it is a group of this protocol; raise KafkaError if that cannot be told."""
+    """Whether it is a group of this protocol; raise KafkaError if the response does not say."""
     if group.error_code in _NOT_OF_THIS_PROTOCOL:
         return False
     raise_for(group.error_code, group.error_message, f"group {group.group_id!r}")
