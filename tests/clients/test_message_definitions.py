@@ -8,7 +8,7 @@ import os
 import pkgutil
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any, TypeGuard
 
@@ -19,9 +19,11 @@ from penstock.protocol import messages
 from penstock.protocol.apis import API, ApiKey
 from penstock.protocol.declaration import Message, TypedField, VersionRange
 from penstock.protocol.primitives import Scalar, Variable
+from spark.connector_jars import broker_jars
 
-FOLDER = "common/message/"
+FOLDERS = ("common/message/", "common/metadata/")
 _COMMENT = re.compile(r'^((?:[^"/\n]|"(?:[^"\\]|\\.)*")*?)//.*$', re.MULTILINE)
+_KAFKAS_JAR = re.compile(r"kafka-(?!streams).*\.jar")
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
@@ -42,14 +44,22 @@ def is_message(member: object) -> TypeGuard[type[Message]]:
 def definitions() -> dict[str, dict[str, Any]]:
     """By name, from every jar of Kafka's tools and clients; those of the newest clients count. The messages of
     Kafka Streams' own are no business of brokers."""
+    tools = [path for path in class_path().split(":") if _KAFKAS_JAR.fullmatch(os.path.basename(path))]
+    return read_definitions((*tools, *newest_clients()))
+
+
+@cache
+def broker_definitions() -> dict[str, dict[str, Any]]:
+    """By name, from the jars of the broker: no client has the records of the metadata log. Skips without them."""
+    return read_definitions(path for path in broker_jars() if _KAFKAS_JAR.fullmatch(os.path.basename(path)))
+
+
+def read_definitions(jars: Iterable[str]) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
-    jars = [
-        path for path in class_path().split(":") if re.fullmatch(r"kafka-(?!streams).*\.jar", os.path.basename(path))
-    ]
-    for path in (*jars, *newest_clients()):
+    for path in jars:
         with zipfile.ZipFile(path) as jar:
             for name in jar.namelist():
-                if name.startswith(FOLDER) and name.endswith(".json"):
+                if name.startswith(FOLDERS) and name.endswith(".json"):
                     definition = json.loads(_COMMENT.sub(r"\1", jar.read(name).decode()))
                     found[definition["name"]] = definition
     return found
@@ -142,9 +152,9 @@ def default_of(field: dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize("name", sorted(declared_messages()))
 def test_a_message_is_declared_as_kafka_defines_it(name: str) -> None:
-    definition = definitions().get(name)
+    definition = definitions().get(name) or broker_definitions().get(name)
     if definition is None:
-        pytest.skip("it is not defined in the jars of Kafka's clients and tools")
+        pytest.skip("it is not defined in these releases of Apache Kafka")
     cls = declared_messages()[name]
     schema = cls.__schema__
     assert schema.versions is not None
