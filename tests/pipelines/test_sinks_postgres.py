@@ -105,6 +105,44 @@ def test_types_are_the_tables(server: PostgresServer) -> None:
     assert found == [(1, ["x", "y"], {"a": 1}, b"\x00\xff", "1777636800.250000", "1.50"), (2, *[None] * 5)]
 
 
+def test_types_with_a_length(server: PostgresServer) -> None:
+    """Values are as long as they were, and the server says what does not fit."""
+    server.query("CREATE TABLE lengths (id int, code char(4), codes char(3)[], mask bit(8), blobs bytea[])")
+    texts = dict.fromkeys(("code", "mask"), StringType())
+    schema = {"id": IntegerType(), **texts, "codes": ArrayType(StringType()), "blobs": ArrayType(BinaryType())}
+    lengths = sink(server, "lengths")
+
+    lengths.write(InlineFrame(schema, [("1", "abcd", "10101010", '["abc","d"]', '["AP8=",null]')]), 0)
+
+    found = server.query("SELECT id, code, mask::text, codes::text, blobs FROM lengths")
+    assert found == [(1, "abcd", "10101010", '{abc,"d  "}', [b"\x00\xff", None])]
+    with pytest.raises(PipelineFailed, match=r"value too long for type character\(4\)"):
+        lengths.write(InlineFrame(schema, [("2", "abcde", None, None, None)]), 1)
+
+
+def test_texts_that_are_the_same_key(server: PostgresServer) -> None:
+    """The table decides what is the same: the last one wins."""
+    server.query("CREATE TABLE padded (id char(4) PRIMARY KEY, name text)")
+    rows = InlineFrame({"id": StringType(), "name": StringType()}, [("ab", "a"), ("c", "c"), ("ab ", "b")])
+
+    sink(server, "padded", key=("id",)).write(rows, 0)
+
+    assert server.query("SELECT trim(id), name FROM padded ORDER BY id") == [("ab", "b"), ("c", "c")]
+
+
+def test_names_with_characters_of_sql(server: PostgresServer) -> None:
+    name = """a$$b"c';--"""
+    quoted = name.replace('"', '""')
+    server.query(f'CREATE TABLE "{quoted}" (id int PRIMARY KEY, "{quoted}" varchar(3))')
+    schema = {"id": LongType(), name: StringType(), ORIGIN: StringType()}
+    rows = InlineFrame(schema, [("1", "a", "t-0-0"), ("2", "long", "t-0-1")])
+
+    refused = sink(server, name, key=("id",), refusals=True).write(rows, 0)
+
+    assert [each.origin for each in refused] == ["t-0-1"]
+    assert server.query(f'SELECT * FROM "{quoted}"') == [(1, "a")]
+
+
 def test_what_is_said(server: PostgresServer) -> None:
     """Who is wrong, or away, and never the password."""
     server.query("CREATE TABLE plain (id int, nam text)")

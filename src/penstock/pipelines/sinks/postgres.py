@@ -141,7 +141,7 @@ class PostgresSink(Sink):
     def _expressions(self, server: Any, columns: list[str]) -> dict[str, str]:
         """The expressions that convert the staged text of each column to a value of the table."""
         found = server.execute(
-            "SELECT a.attname, format_type(a.atttypid, NULL), t.typcategory = 'A' FROM pg_attribute a "
+            "SELECT a.attname, format_type(a.atttypid, -1), t.typcategory = 'A' FROM pg_attribute a "
             "JOIN pg_type t ON t.oid = a.atttypid WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped",
             [_oid(server, self._target)],
         ).fetchall()
@@ -318,10 +318,11 @@ def _oid(server: Any, target: str) -> Any:
 
 
 def _expression(name: str, kind: str, array: bool) -> str:
-    """Without the length of the type: a cast would truncate text where an assignment raises an error."""
+    """`kind` has no length: a cast would truncate text where an assignment raises an error."""
     column = f"r.{quoted(name)}"
     if array:
-        items = f"SELECT jsonb_array_elements_text({column}::jsonb)"
+        item = "decode(item, 'base64')" if kind == "bytea[]" else "item"  # JSON has bytes in base 64
+        items = f"SELECT {item} FROM jsonb_array_elements_text({column}::jsonb) item"
         return f"CASE WHEN {column} IS NOT NULL THEN ARRAY({items})::{kind} END"
     return f"{column}::{kind}"
 
