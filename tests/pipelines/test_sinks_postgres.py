@@ -44,8 +44,8 @@ def sink(server: PostgresServer, table: str, **more: Any) -> Any:
 
 
 def test_batches(server: PostgresServer) -> None:
-    """Tasks that ran twice count once; a batch that comes twice counts once; the last of a key counts; a late batch is
-    passed over."""
+    """Tasks that ran twice count once; a batch that comes twice counts once; the last of a key counts; a batch from
+    an older checkpoint is refused."""
     rows = InlineFrame(
         SCHEMA, [("1", "a", "t-0-0"), ("2", None, "t-0-1"), ("1", "b", "t-0-2")], [], [("3", "", "t-1-0")]
     )
@@ -54,7 +54,8 @@ def test_batches(server: PostgresServer) -> None:
         assert each.write(rows, 0) == []
         assert each.write(rows, 0) == []
         assert each.write(InlineFrame(SCHEMA), 1) == []
-        assert each.write(InlineFrame(SCHEMA, [("9", "late", "t-0-3")]), 0) == []
+        with pytest.raises(PipelineFailed, match="older than what is written: batch 0 comes after 1"):
+            each.write(InlineFrame(SCHEMA, [("9", "late", "t-0-3")]), 0)
 
     assert server.query("SELECT * FROM keyed ORDER BY id") == [(1, "b"), (2, None), (3, "")]
     assert server.query("SELECT * FROM added ORDER BY id, name") == [(1, "a"), (1, "b"), (2, None), (3, "")]

@@ -23,7 +23,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from penstock.pipelines.sinks.destination import ORIGIN, Destination, Refused, Sink, SinkUnavailable, judged
+from penstock.pipelines.sinks.destination import ORIGIN, Destination, Refused, Sink, SinkUnavailable, has_batch, judged
 from penstock.pipelines.sinks.merging import (
     ATTEMPT,
     PARTITION,
@@ -164,9 +164,9 @@ class PostgresSink(Sink):
         found = server.execute(
             f"SELECT batch, refused FROM {self._batches} WHERE sink = %s", [self.destination.identity]
         ).fetchone()
-        if found is None or found[0] < batch:
+        if found is None or not has_batch(found[0], batch, self.destination):
             return None
-        return [Refused(**each) for each in found[1]] if found[0] == batch else []
+        return [Refused(**each) for each in found[1]]
 
     def _merge(
         self, server: Any, stage: str, expressions: Mapping[str, str], receipts: list[Receipt], batch: int
