@@ -129,6 +129,8 @@ def test_snowflake(monkeypatch: pytest.MonkeyPatch) -> None:
                 sink.write(first, 0)  # type: ignore[arg-type]
             sink.write(InlineFrame(schema), 1)  # type: ignore[arg-type]
             sink.write(InlineFrame(schema, [("2", "c", None, None, None)]), 2)  # type: ignore[arg-type]
+            with pytest.raises(PipelineFailed, match="older than what is written: batch 1 comes after 2"):
+                sink.write(InlineFrame(schema), 1)  # type: ignore[arg-type]
         import snowflake.connector
 
         with snowflake.connector.connect(**options) as connection, connection.cursor() as cursor:

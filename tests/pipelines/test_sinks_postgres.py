@@ -44,8 +44,8 @@ def sink(server: PostgresServer, table: str, **more: Any) -> Any:
 
 
 def test_batches(server: PostgresServer) -> None:
-    """Tasks that ran twice count once; a batch that comes twice counts once; the last of a key counts; a late batch is
-    passed over."""
+    """Tasks that ran twice count once; a batch that comes twice counts once; the last of a key counts; a batch from
+    an older checkpoint is refused."""
     rows = InlineFrame(
         SCHEMA, [("1", "a", "t-0-0"), ("2", None, "t-0-1"), ("1", "b", "t-0-2")], [], [("3", "", "t-1-0")]
     )
@@ -54,7 +54,8 @@ def test_batches(server: PostgresServer) -> None:
         assert each.write(rows, 0) == []
         assert each.write(rows, 0) == []
         assert each.write(InlineFrame(SCHEMA), 1) == []
-        assert each.write(InlineFrame(SCHEMA, [("9", "late", "t-0-3")]), 0) == []
+        with pytest.raises(PipelineFailed, match="older than what is written: batch 0 comes after 1"):
+            each.write(InlineFrame(SCHEMA, [("9", "late", "t-0-3")]), 0)
 
     assert server.query("SELECT * FROM keyed ORDER BY id") == [(1, "b"), (2, None), (3, "")]
     assert server.query("SELECT * FROM added ORDER BY id, name") == [(1, "a"), (1, "b"), (2, None), (3, "")]
@@ -103,6 +104,44 @@ def test_types_are_the_tables(server: PostgresServer) -> None:
         "SELECT id, tags, doc, bytes, extract(epoch FROM at)::text, exact::text FROM typed ORDER BY id"
     )
     assert found == [(1, ["x", "y"], {"a": 1}, b"\x00\xff", "1777636800.250000", "1.50"), (2, *[None] * 5)]
+
+
+def test_types_with_a_length(server: PostgresServer) -> None:
+    """Values are as long as they were, and the server says what does not fit."""
+    server.query("CREATE TABLE lengths (id int, code char(4), codes char(3)[], mask bit(8), blobs bytea[])")
+    texts = dict.fromkeys(("code", "mask"), StringType())
+    schema = {"id": IntegerType(), **texts, "codes": ArrayType(StringType()), "blobs": ArrayType(BinaryType())}
+    lengths = sink(server, "lengths")
+
+    lengths.write(InlineFrame(schema, [("1", "abcd", "10101010", '["abc","d"]', '["AP8=",null]')]), 0)
+
+    found = server.query("SELECT id, code, mask::text, codes::text, blobs FROM lengths")
+    assert found == [(1, "abcd", "10101010", '{abc,"d  "}', [b"\x00\xff", None])]
+    with pytest.raises(PipelineFailed, match=r"value too long for type character\(4\)"):
+        lengths.write(InlineFrame(schema, [("2", "abcde", None, None, None)]), 1)
+
+
+def test_texts_that_are_the_same_key(server: PostgresServer) -> None:
+    """The table decides what is the same: the last one wins."""
+    server.query("CREATE TABLE padded (id char(4) PRIMARY KEY, name text)")
+    rows = InlineFrame({"id": StringType(), "name": StringType()}, [("ab", "a"), ("c", "c"), ("ab ", "b")])
+
+    sink(server, "padded", key=("id",)).write(rows, 0)
+
+    assert server.query("SELECT trim(id), name FROM padded ORDER BY id") == [("ab", "b"), ("c", "c")]
+
+
+def test_names_with_characters_of_sql(server: PostgresServer) -> None:
+    name = """a$$b"c';--"""
+    quoted = name.replace('"', '""')
+    server.query(f'CREATE TABLE "{quoted}" (id int PRIMARY KEY, "{quoted}" varchar(3))')
+    schema = {"id": LongType(), name: StringType(), ORIGIN: StringType()}
+    rows = InlineFrame(schema, [("1", "a", "t-0-0"), ("2", "long", "t-0-1")])
+
+    refused = sink(server, name, key=("id",), refusals=True).write(rows, 0)
+
+    assert [each.origin for each in refused] == ["t-0-1"]
+    assert server.query(f'SELECT * FROM "{quoted}"') == [(1, "a")]
 
 
 def test_what_is_said(server: PostgresServer) -> None:

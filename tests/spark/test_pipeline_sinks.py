@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from google.protobuf import descriptor_pb2
 
 from elasticsearch_server import elasticsearch_server
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 FLAT = tuple(name for name in COLUMNS if name not in ("raw", "tags", "nested"))
 NewTopic = Callable[..., str]
+OLDER = "the checkpoint is older than what is written: batch 2 comes after 3 was written"
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +67,8 @@ def test_files(kind: str, spark: SparkSession, tmp_path: Path) -> None:
 
     texts = ("plain", 'it\'s "quoted", with a comma', "two\nlines", "žluťoučký 🐎")
     check_sink(spark, SinkCase(open=lambda: FileSink(to), read=read, keyed=False, columns=columns, texts=texts))
+    with pytest.raises(PipelineFailed, match=OLDER):
+        FileSink(to).write(spark.range(1), 2)
 
 
 def test_files_are_rolled(spark: SparkSession, tmp_path: Path) -> None:
@@ -107,8 +110,36 @@ def test_delta(spark: SparkSession, tmp_path: Path) -> None:
     check_sink(spark, SinkCase(open=lambda: DeltaSink(to), read=read, keyed=False))
 
     assert "OPTIMIZE" in [commit["operation"] for commit in DeltaTable(path).history()]
+    with pytest.raises(PipelineFailed, match=OLDER):
+        DeltaSink(to).write(spark.range(1), 2)
     with pytest.raises(PipelineFailed, match='column "id" of the table is int64, it is string here; CAST it'):
         DeltaSink(to).write(spark.sql("SELECT 'x' AS id"), 9)
+
+
+def test_delta_tables_of_others(spark: SparkSession, tmp_path: Path) -> None:
+    """A table that exists keeps its partitions, and its rules hold."""
+    for before, named in (("p", ()), (None, ("p",))):
+        path = str(tmp_path / f"partitioned-{before}")
+        write_deltalake(path, pa.table({"id": [1], "p": ["x"]}), partition_by=before)
+        DeltaSink(Destination("shop", "orders", "lake", path, named)).write(spark.sql("SELECT 2L AS id, 'y' AS p"), 0)
+        DeltaSink(Destination("shop", "orders", "lake", path, named)).write(spark.sql("SELECT 3L AS id"), 1)
+        rows = DeltaTable(path).to_pyarrow_table().to_pylist()
+        assert sorted((row["id"], row["p"]) for row in rows) == [(1, "x"), (2, "y"), (3, None)]
+
+    path = str(tmp_path / "ruled")
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("amount", pa.int64())])
+    DeltaTable.create(path, columns).alter.add_constraint({"positive": "amount > 0"})
+    sink = DeltaSink(Destination("shop", "orders", "lake", path))
+    for rows, message in (
+        ("SELECT 1L AS id, 1L AS amount UNION ALL SELECT NULL, 1L", "1 rows break NOT NULL of id"),
+        ("SELECT 1L AS id, -1L AS amount", r"1 rows break the constraint positive \(amount > 0\) of the table"),
+        ("SELECT 1L AS amount", 'column "id" of the table is NOT NULL, and is missing'),
+    ):
+        with pytest.raises(PipelineFailed, match=message):
+            sink.write(spark.sql(rows), 0)
+    sink.write(spark.sql("SELECT 1L AS id, 1L AS amount"), 0)
+    sink.write(spark.sql("SELECT 1L AS id, 1L AS amount WHERE false"), 1)
+    assert DeltaTable(path).to_pyarrow_table().to_pylist() == [{"id": 1, "amount": 1}]
 
 
 def test_delta_with_a_key(spark: SparkSession, tmp_path: Path) -> None:
@@ -189,6 +220,8 @@ def test_iceberg(spark: SparkSession, iceberg: dict[str, str]) -> None:
     table.maintenance.expire_snapshots().older_than(datetime.datetime.now() + datetime.timedelta(days=1)).commit()
     IcebergSink(to).write(spark.sql("SELECT 1L AS id"), 3)
     assert len(read()) == before
+    with pytest.raises(PipelineFailed, match=OLDER):
+        IcebergSink(to).write(spark.sql("SELECT 1L AS id"), 2)
     with pytest.raises(PipelineFailed, match='column "id" of the table is int64, it is string here; CAST it'):
         IcebergSink(to).write(spark.sql("SELECT 'x' AS id"), 9)
     with pytest.raises(PipelineFailed, match='the table has no column "txt"; did you mean "text"'):

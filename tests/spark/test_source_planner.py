@@ -308,6 +308,28 @@ def test_a_checkpoint_of_another_query_is_told_apart(cluster: Cluster, new_topic
         planning.latest(at(other, 5), everything=True)
     with planner(cluster.bootstrap, topic, failOnDataLoss="false") as planning:
         assert planning.latest(at(other, 5), everything=True) == at(topic, 0)
+    fewer = {"kafka.bootstrap.servers": cluster.bootstrap, "assign": json.dumps({topic: [0]})}
+    with (
+        closing(StreamPlanner(stream_options(fewer))) as planning,
+        pytest.raises(ForeignCheckpoint, match=f"holds offsets of {topic}-1, which assign="),
+    ):
+        planning.latest(at(topic, 0, 5), everything=True)
+
+
+def test_a_batch_that_has_lost_records_is_not_stored(cluster: Cluster, new_topic: NewTopic) -> None:
+    """Spark stores the end of a batch before it asks what to read, and repeats the batch until it succeeds."""
+    topic, other = new_topic(), new_topic()
+    write(cluster.bootstrap, topic, 10)
+    write(cluster.bootstrap, other, 10)
+    with planner(cluster.bootstrap, f"{topic},{other}", kafka_metadata_max_age_ms="1") as planning:
+        end = planning.latest(planning.initial(), everything=True)
+        with pytest.raises(DataLost, match=f"^{topic}-0: offsets 10 to 19 are lost: the log ends at 10 now"):
+            planning.latest({**end, **at(topic, 20)}, everything=True)
+        with cluster.admin() as admin:
+            admin.topics.delete(other)
+        with pytest.raises(DataLost, match=f"^{other}-0: was read up to 10, and is gone"):
+            while planning.latest(end, everything=True):
+                pass
 
 
 def test_what_cannot_be_found_is_said_at_once(cluster: Cluster, new_topic: NewTopic) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipelines.sinks.hadoop_files import Files
+from penstock.pipelines.sinks.shaping import time_text
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -76,7 +77,10 @@ def _latest(table: DataFrame, cursor: str, after: str | None) -> str | None:
     from pyspark.sql import functions as f
 
     rows = table if after is None else table.filter(f.col(cursor) > _literal(table, cursor, after))
-    found = rows.agg(f.max(cursor).cast("string")).first()
+    latest = f.max(cursor)
+    is_time = table.schema[cursor].dataType.typeName() == "timestamp"
+    # A time has its zone: the next run may be in a session of another zone.
+    found = rows.agg(time_text(latest) if is_time else latest.cast("string")).first()
     return None if found is None else found[0]
 
 

@@ -14,16 +14,17 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from penstock.pipelines.sinks import delta_history, delta_merge
 from penstock.pipelines.sinks.columns import arrow_schema, check_columns
-from penstock.pipelines.sinks.destination import Destination, Sink
+from penstock.pipelines.sinks.destination import Destination, Sink, has_batch
 from penstock.pipelines.sinks.hadoop_files import Files
 from penstock.pipelines.sinks.histories import beginning, shaped
+from penstock.pipelines.spec.problems import PipelineFailed
 from penstock.pipelines.spec.sink_formats import VALID_FROM
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ VACUUM_HOURS = "vacuumHours"
 MERGE_SCHEMA = "mergeSchema"
 """Option: "true" adds columns to the table that rows have and it lacks. On for rows of sources with `add-columns`."""
 _OPTIMIZE_EVERY = 100
+_CHECK = "delta.constraints."
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -59,7 +61,7 @@ class DeltaSink(Sink):
         shape = shaped(frame) if to.history else frame
         table = self._table(shape)
         written = table.transaction_version(self.destination.identity)
-        if written is not None and written >= batch:
+        if written is not None and has_batch(written, batch, to):
             return
         if self._adds_columns:
             _add_columns(shape, table)
@@ -69,8 +71,8 @@ class DeltaSink(Sink):
         if to.key:
             self._merge(table, frame, commit)
         else:
-            partition_by = list(self.destination.partition_by)
-            actions = list(self._files(frame, partition_by))
+            partition_by = list(table.metadata().partition_columns)  # also if the file names others
+            actions = list(self._files(frame, partition_by, _rules(table, frame.columns, to.sink)))
             table.create_write_transaction(actions, "append", table.schema(), partition_by, commit_properties=commit)
         if self._optimize_every and (batch + 1) % self._optimize_every == 0:
             table.update_incremental()
@@ -112,15 +114,25 @@ class DeltaSink(Sink):
             Files(frame.sparkSession, self.destination.path).delete(self._stages)  # left by attempts that were killed
             self._cleared = True
 
-    def _files(self, frame: DataFrame, partition_by: list[str]) -> Iterator[Any]:
+    def _files(self, frame: DataFrame, partition_by: list[str], rules: Mapping[str, str]) -> Iterator[Any]:
         """Write the files, and move them into the table's directory."""
         from deltalake.transaction import AddAction
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as f
 
         path = self.destination.path
         files = Files(frame.sparkSession, path)
         staged = f"{self._stages}/{uuid.uuid4().hex}"
-        writer = frame.write.mode("overwrite")
-        (writer.partitionBy(*partition_by) if partition_by else writer).parquet(staged)
+        broken = Observation()
+        if rules:
+            holds = (f.coalesce(f.expr(f"({rule})"), f.lit(False)) for rule in rules.values())
+            frame = frame.observe(broken, *(f.count_if(~each).alias(str(n)) for n, each in enumerate(holds)))
+        writer = frame.write.mode("overwrite").option("timeZone", "UTC")  # of times in the names of partitions
+        there = [name for name in partition_by if name in frame.columns]
+        (writer.partitionBy(*there) if there else writer).parquet(staged)
+        for number, name in enumerate(rules):
+            if count := broken.get.get(str(number)):
+                raise PipelineFailed(f'sink "{self.destination.sink}": {count} rows break {name} of the table')
         root = files.qualified(staged)
         for each in sorted(files.under(staged)):
             place, _, name = each.removeprefix(root + "/").rpartition("/")
@@ -129,9 +141,23 @@ class DeltaSink(Sink):
             target = f"{place}/{name}" if place else name
             size = files.size(each)
             files.move(each, f"{path}/{target}")
-            values = dict(_partition(part) for part in place.split("/") if part)
+            values = dict.fromkeys(partition_by) | dict(_partition(part) for part in place.split("/") if part)
             yield AddAction(target, size, values, time.time_ns() // 1_000_000, True, "{}")
         files.delete(staged)
+
+
+def _rules(table: Any, columns: Sequence[str], sink: str) -> dict[str, str]:
+    """What every row of the table must satisfy, by its name: the writer has to check it."""
+    rules = {}
+    for field in table.schema().fields:
+        if not field.nullable:
+            if field.name not in columns:
+                raise PipelineFailed(f'sink "{sink}": column "{field.name}" of the table is NOT NULL, and is missing')
+            rules[f"NOT NULL of {field.name}"] = f"`{field.name.replace('`', '``')}` IS NOT NULL"
+    for name, text in table.metadata().configuration.items():
+        if name.startswith(_CHECK):
+            rules[f"the constraint {name.removeprefix(_CHECK)} ({text})"] = text
+    return rules
 
 
 def _partition(directory: str) -> tuple[str, str | None]:

@@ -104,6 +104,17 @@ class Sink(ABC):
         """The query ends without a failure. It is not called after a failure."""
 
 
+def has_batch(last: int, batch: int, destination: Destination) -> bool:
+    """Whether a batch is written, where `last` is the last one that is. The batches before the last one were finished,
+    so only an older checkpoint has them again, perhaps with other rows: an exception."""
+    if batch < last:
+        raise PipelineFailed(
+            f'sink "{destination.sink}": the checkpoint is older than what is written: batch {batch} comes after '
+            f"{last} was written; restore the checkpoint, or give the source or step another name to write it again"
+        )
+    return batch == last
+
+
 def judged(refused: Sequence[Refused], destination: Destination) -> Sequence[Refused]:
     """Returns them, if rows may be refused; otherwise, or if there are too many, raises an exception."""
     if refused and (not destination.refusals or len(refused) > REFUSED_MAX):

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.pipelines.sinks.destination import Destination, Sink
+from penstock.pipelines.sinks.destination import Destination, Sink, has_batch
 from penstock.pipelines.sinks.hadoop_files import Files, named
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class _Shelf:
         self._recover()
 
     def write(self, frame: DataFrame, batch: int) -> None:
-        if batch <= self._last.batch:
+        if has_batch(self._last.batch, batch, self._to):
             return
         if self._schema is not None and self._schema != frame.schema:
             self.roll()  # rows of another schema do not go into the same files

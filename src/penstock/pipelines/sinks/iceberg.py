@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.pipelines.sinks.columns import arrow_schema, check_columns
 from penstock.pipelines.sinks.delta_merge import check_key, last_of_each_key
-from penstock.pipelines.sinks.destination import Destination, Sink, SinkUnavailable
+from penstock.pipelines.sinks.destination import Destination, Sink, SinkUnavailable, has_batch
 from penstock.pipelines.sinks.histories import beginning, shaped, versions
 from penstock.pipelines.sinks.iceberg_files import FILE, TableFiles
 from penstock.pipelines.sinks.shaping import having
@@ -57,7 +57,7 @@ class IcebergSink(Sink):
         schema = _storable(arrow_schema(shaped(frame) if to.history else frame))
         with _reached(to.sink):
             table = self._table(schema)
-            if int(table.properties.get(self._property, -1)) >= batch:
+            if has_batch(int(table.properties.get(self._property, -1)), batch, to):
                 return
             if self._adds_columns:
                 with table.update_schema() as change:

@@ -11,6 +11,7 @@ PARTITION, ATTEMPT, ROW, REASON = "__partition", "__attempt", "__row", "__reason
 """Columns of a staging table besides those of the rows: the task that wrote a row, its place in it, why it was
 refused."""
 _VERSIONS = "penstock_versions"
+_BODY = "$penstock_row_by_row$"  # a name of a column may have $$
 
 
 def quoted(name: str) -> str:
@@ -41,11 +42,11 @@ class Merge:
     @property
     def all_at_once(self) -> str:
         """Of rows with the same key the last one wins."""
-        last = ""
+        distinct = last = ""
         if self.key:
-            keys = ", ".join(f"r.{quoted(name)}" for name in self.key)
-            last = f"ORDER BY {keys}, r.{PARTITION} DESC, r.{ROW} DESC"
-        distinct = f"DISTINCT ON ({', '.join(f'r.{quoted(name)}' for name in self.key)}) " if self.key else ""
+            # As values of the table: texts that differ may be the same key there (char(4), citext).
+            keys = ", ".join(self.columns.get(name, f"r.{quoted(name)}") for name in self.key)
+            distinct, last = f"DISTINCT ON ({keys}) ", f"ORDER BY {keys}, r.{PARTITION} DESC, r.{ROW} DESC"
         rows = f"SELECT {distinct}r.* FROM {self.stage} r WHERE {self.counts} {last}"
         return (
             f"INSERT INTO {self.table} ({listed(self.columns)}) SELECT {self._values} FROM ({rows}) r {self._conflict}"
@@ -54,7 +55,7 @@ class Merge:
     @property
     def row_by_row(self) -> str:
         """The same result, slowly; refused rows get a reason."""
-        return f"""DO $$
+        return f"""DO {_BODY}
             DECLARE r record;
             BEGIN
                 FOR r IN SELECT * FROM {self.stage} WHERE {self.counts} ORDER BY {PARTITION}, {ROW} LOOP
@@ -65,7 +66,7 @@ class Merge:
                         WHERE s.{PARTITION} = r.{PARTITION} AND s.{ATTEMPT} = r.{ATTEMPT} AND s.{ROW} = r.{ROW};
                     END;
                 END LOOP;
-            END $$"""
+            END {_BODY}"""
 
     @property
     def counts(self) -> str:

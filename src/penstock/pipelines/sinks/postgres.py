@@ -23,7 +23,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from penstock.pipelines.sinks.destination import ORIGIN, Destination, Refused, Sink, SinkUnavailable, judged
+from penstock.pipelines.sinks.destination import ORIGIN, Destination, Refused, Sink, SinkUnavailable, has_batch, judged
 from penstock.pipelines.sinks.merging import (
     ATTEMPT,
     PARTITION,
@@ -141,7 +141,7 @@ class PostgresSink(Sink):
     def _expressions(self, server: Any, columns: list[str]) -> dict[str, str]:
         """The expressions that convert the staged text of each column to a value of the table."""
         found = server.execute(
-            "SELECT a.attname, format_type(a.atttypid, NULL), t.typcategory = 'A' FROM pg_attribute a "
+            "SELECT a.attname, format_type(a.atttypid, -1), t.typcategory = 'A' FROM pg_attribute a "
             "JOIN pg_type t ON t.oid = a.atttypid WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped",
             [_oid(server, self._target)],
         ).fetchall()
@@ -164,9 +164,9 @@ class PostgresSink(Sink):
         found = server.execute(
             f"SELECT batch, refused FROM {self._batches} WHERE sink = %s", [self.destination.identity]
         ).fetchone()
-        if found is None or found[0] < batch:
+        if found is None or not has_batch(found[0], batch, self.destination):
             return None
-        return [Refused(**each) for each in found[1]] if found[0] == batch else []
+        return [Refused(**each) for each in found[1]]
 
     def _merge(
         self, server: Any, stage: str, expressions: Mapping[str, str], receipts: list[Receipt], batch: int
@@ -318,10 +318,11 @@ def _oid(server: Any, target: str) -> Any:
 
 
 def _expression(name: str, kind: str, array: bool) -> str:
-    """Without the length of the type: a cast would truncate text where an assignment raises an error."""
+    """`kind` has no length: a cast would truncate text where an assignment raises an error."""
     column = f"r.{quoted(name)}"
     if array:
-        items = f"SELECT jsonb_array_elements_text({column}::jsonb)"
+        item = "decode(item, 'base64')" if kind == "bytea[]" else "item"  # JSON has bytes in base 64
+        items = f"SELECT {item} FROM jsonb_array_elements_text({column}::jsonb) item"
         return f"CASE WHEN {column} IS NOT NULL THEN ARRAY({items})::{kind} END"
     return f"{column}::{kind}"
 

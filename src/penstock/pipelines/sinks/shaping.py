@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructField
 
 TIMES = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
+_UTC = {"timeZone": "UTC"}  # other zones had offsets with seconds, which no such text has
 ORDER = "__order"
 
 
@@ -33,7 +34,14 @@ def as_json(frame: DataFrame, *, times: str = TIMES, binary: str = "") -> Column
         for field in frame.schema.fields
         if field.name != ORIGIN
     ]
-    return f.to_json(f.struct(*columns), {"ignoreNullFields": "false", "timestampFormat": times})
+    return f.to_json(f.struct(*columns), {"ignoreNullFields": "false", "timestampFormat": times, **_UTC})
+
+
+def time_text(column: Column) -> Column:
+    """A TIMESTAMP as text, the same in every session. Only writers of files take a time zone."""
+    from pyspark.sql import functions as f
+
+    return f.when(column.isNotNull(), f.to_csv(f.struct(column), {"timestampFormat": TIMES, **_UTC}))
 
 
 def in_order_by(frame: DataFrame, key: tuple[str, ...]) -> DataFrame:
@@ -65,9 +73,9 @@ def _text(field: StructField) -> Column:
     if kind == "binary":
         return f.concat(f.lit("\\x"), f.hex(column))
     if kind == "timestamp":
-        return f.date_format(column, TIMES)
+        return time_text(column)
     if _nested(field.dataType):
-        return f.to_json(column, {"ignoreNullFields": "false", "timestampFormat": TIMES})
+        return f.to_json(column, {"ignoreNullFields": "false", "timestampFormat": TIMES, **_UTC})
     return column.cast("string")
 
 

@@ -17,7 +17,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from penstock.pipelines.sinks.destination import Destination, Sink, SinkUnavailable
+from penstock.pipelines.sinks.destination import Destination, Sink, SinkUnavailable, has_batch
 from penstock.pipelines.sinks.merging import ATTEMPT, PARTITION, ROW, quoted
 from penstock.pipelines.sinks.shaping import as_text
 from penstock.pipelines.sinks.tasks import Receipt, Task, run_tasks
@@ -66,7 +66,7 @@ class SnowflakeSink(Sink):
         with reached(to.sink), connected(to.options) as server:
             if not self._prepared:
                 self._prepare(server, frame)
-            if self._last(server) >= batch:
+            if has_batch(self._last(server), batch, to):
                 return
             place = f"{self._files}{batch}-{uuid.uuid4().hex[:8]}/"
             columns = [f"C{number}" for number in range(len(frame.columns))]

@@ -84,6 +84,9 @@ class Subscription:
             return re.fullmatch(self.pattern, topic) is not None
         return topic in self.names
 
+    def takes(self, partition: TopicPartition) -> bool:
+        return self.takes_topic(partition.topic) and (not self.partitions or partition in self.partitions)
+
     def __str__(self) -> str:
         if self.partitions:
             return json.dumps(

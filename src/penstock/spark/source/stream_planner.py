@@ -99,9 +99,11 @@ class StreamPlanner:
             return dict(start)
         if self._target is not None:
             self.known = self._not_behind(start, dict(self._target))
+            self._check_kept(start)
             return self._admitted(start, everything, minimum=False)
         if not idle or partitions != self._logs.partitions or self._watch.wait(self.known, _IDLE_WAIT_S):
             self.known = self._not_behind(start, self._logs.ends())
+            self._check_kept(start)
         end = self._admitted(start, everything)
         self._idle_at, self._idle_since = (dict(asked), time.monotonic()) if end == asked else (None, 0.0)
         return end
@@ -164,13 +166,21 @@ class StreamPlanner:
             time.sleep(self.options.offset_retry_interval)
         return ends
 
+    def _check_kept(self, start: Offsets) -> None:
+        """Before Spark stores the end of a batch: it would repeat a batch that has lost records for ever, also when the
+        topic, or the leader that has them, is back."""
+        if self.options.fail_on_data_loss:
+            known = {each: end for each, end in self.known.items() if each in start}
+            report_losses(plan(start, known, {}).losses, fail=True)
+
     def _check_origin(self, start: Offsets) -> None:
         subscription = self.options.subscription
-        foreign = sorted({each.topic for each in start if not subscription.takes_topic(each.topic)})
+        foreign = sorted(each for each in start if not subscription.takes(each))
         if foreign and self.options.fail_on_data_loss:
+            found = foreign[0] if subscription.takes_topic(foreign[0].topic) else f"topic {foreign[0].topic!r}"
             raise ForeignCheckpoint(
-                f"the checkpoint holds offsets of topic {foreign[0]!r}, which {subscription.option}={subscription} "
-                f"does not read: if it is another query's, give this one a checkpointLocation of its own; if the topic "
+                f"the checkpoint holds offsets of {found}, which {subscription.option}={subscription} "
+                f"does not read: if it is another query's, give this one a checkpointLocation of its own; if it "
                 f'is to be left out from here on, option("failOnDataLoss", "false")'
             )
 
