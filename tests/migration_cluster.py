@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import datetime
 import os
-import subprocess
-import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from apache_kafka import KafkaNode
-from migration_world import COMMAND_S, Load, log_bytes, migrate, wait_in_sync
+from migration_world import Command, Load, log_bytes, migrate, wait_in_sync
 from penstock.client.wire.admin import Admin
 from penstock.local.cluster import properties_of
 from penstock.local.node import LocalNode
@@ -40,7 +37,6 @@ SAFE = {
 }
 PASSWORD = "a-password"
 READY_S = 120.0
-ATTEMPTS = 3
 JAAS = "listener.name.clients.plain.sasl.jaas.config"
 
 
@@ -153,45 +149,38 @@ class Migration:
 
     def kill(self, node_id: int) -> None:
         """It is killed, starts again, and catches up."""
-        kafka, penstock = self.kafka.get(node_id), self.penstock.get(node_id)
-        if kafka is not None:
-            kafka.kill()
-            kafka.start()
-            kafka.wait_ready()
-        elif penstock is not None:
-            penstock.kill()
-            penstock.start()
-            penstock.wait_ready(READY_S)
+        self.kill_process(node_id)
+        self.restart(node_id)
         self.wait_in_sync()
 
-    def migrate_and_kill(self, *arguments: str, killed: Sequence[int]) -> int:
-        """Run a command, and kill nodes while it does its work, one after the other. It may give up, as commands may
-        if nodes die; then it is run again. Returns how often it was run."""
-        for attempt in range(1, ATTEMPTS + 1):
-            with open(self.directory / "migrate.log", "ab") as log:
-                log.write(f"-- {' '.join(arguments)}\n".encode())
-                log.flush()
-                begin = log.tell()
-                command = subprocess.Popen(self._command(*arguments), stdout=log, stderr=log)
-            try:
-                while command.poll() is None and os.path.getsize(self.directory / "migrate.log") == begin:
-                    time.sleep(0.02)  # until it says that it is at work
-                for node_id in killed if attempt == 1 else ():
-                    self.kill(node_id)
-                if command.wait(COMMAND_S) == 0:
-                    return attempt
-            finally:
-                command.kill()
-                command.wait()
-        raise AssertionError(f"{arguments} failed {ATTEMPTS} times: {self.migrate_log()}")
+    def kill_process(self, node_id: int) -> None:
+        self._node(node_id).kill()
 
-    def migrate_log(self) -> str:
-        return (self.directory / "migrate.log").read_text()[-3000:]
+    def restart(self, node_id: int) -> None:
+        node = self._node(node_id)
+        node.start()
+        node.wait_ready() if isinstance(node, KafkaNode) else node.wait_ready(READY_S)
 
-    def _command(self, *arguments: str) -> list[str]:
+    def _node(self, node_id: int) -> KafkaNode | LocalNode:
+        return self.kafka.get(node_id) or self.penstock[node_id]
+
+    def migrate_and_kill(self, *arguments: str, killed: Sequence[int]) -> None:
+        """Run a command, and kill a node of each kind while it does its work: it waits for them, and goes on.
+
+        The second dies while the first is away, and is back before it: so the command cannot have ended by then.
+        """
+        log = self.directory / "migrate.log"
         extra = ["--command-config", self.options_file] if self.secure else []
-        own = [*arguments, *extra, "--bootstrap-server", self.bootstrap]
-        return [sys.executable, "-m", "penstock", "migrate", *own]
+        with Command(*arguments, *extra, bootstrap=self.bootstrap, log=log) as command:
+            command.wait_for()  # until it says that it is at work
+            for node_id in killed:
+                self.kill_process(node_id)
+                assert command.running, command.said()
+            for node_id in reversed(killed):
+                self.restart(node_id)
+            if killed:
+                wait_in_sync(self.bootstrap, options=self.client_options, copies=False)
+            assert command.wait() == 0, command.said()
 
     def admin(self) -> Admin:
         return Admin(self.bootstrap, timeout=30.0, options=self.client_options)
@@ -267,9 +256,8 @@ class Migration:
             yield "Kafka alone again, one killed"
 
     def _step(self, *arguments: str, killed: Sequence[int]) -> str:
-        attempts = self.migrate_and_kill(*arguments, killed=killed)
-        name = f"{arguments[0]}, one of each killed" if killed else arguments[0]
-        return name if attempts == 1 else f"{name} (run {attempts} times)"
+        self.migrate_and_kill(*arguments, killed=killed)
+        return f"{arguments[0]}, one of each killed" if killed else arguments[0]
 
     def wait_in_sync(self, expected: Mapping[str, Sequence[int]] | None = None) -> None:
         wait_in_sync(self.bootstrap, expected, options=self.client_options)
@@ -316,6 +304,7 @@ class Migration:
             "ssl.truststore.location": str(self.directory / "tls" / "ca.pem"),
             "ssl.client.auth": "required",
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "delegation.token.secret.key": PASSWORD,
             "super.users": "User:admin;" + ";".join(f"User:CN=node-{each}" for each in self.ports),
         }
 

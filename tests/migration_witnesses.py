@@ -228,3 +228,47 @@ class Witness:
         for kind, offsets in self.committed.items():
             assert offsets and offsets == sorted(offsets), f"{kind}: committed offsets went back"
             assert self.reached[kind] == self.acknowledged, f"{kind} has not read everything"
+
+
+class InFlight:
+    """Java's idempotent producer with five requests in flight, each of one batch: it keeps them in order, and repeats
+    none, whoever leads."""
+
+    RECORDS = 40
+
+    def __init__(self, bootstrap: str, topic: str, *, each_s: float = 0.4) -> None:
+        self._bootstrap = bootstrap
+        self._topic = topic
+        self._each_s = each_s
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._write, daemon=True)
+        self.sent = 0
+        self.errors: list[str] = []
+
+    def __enter__(self) -> InFlight:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stop.set()
+        self._thread.join(2 * PATIENCE_S)
+
+    def _write(self) -> None:
+        try:
+            client = JavaClient(self._bootstrap)
+            try:
+                client.call("new_pipelining_producer", producer=self._topic)
+                while not self._stop.wait(self._each_s):
+                    values = [to_text(b"%d" % number) for number in range(self.sent, self.sent + self.RECORDS)]
+                    client.call("pipeline", producer=self._topic, topic=self._topic, values=values)
+                    self.sent += self.RECORDS
+            finally:
+                client.close()
+        except Exception as error:  # noqa: BLE001, of any kind: the test fails with it
+            self.errors.append(repr(error))
+
+    def check(self) -> None:
+        assert not self._thread.is_alive() and not self.errors, self.errors
+        with PartitionLog(self._bootstrap, TopicPartition(self._topic, 0)) as log:
+            found = [int(record.value or b"-1") for record in log.read()]
+        assert self.sent and found == list(range(self.sent)), f"{self._topic} lost, doubled or reordered"

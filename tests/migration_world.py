@@ -14,6 +14,7 @@ law is that the last acknowledged value of every key is there, and that keys wit
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
@@ -31,6 +32,7 @@ from penstock.client.wire.partition_log import PartitionLog
 from penstock.model.ids import TopicPartition
 from penstock.records.batch import iterate_headers
 from penstock.records.record import Record, iterate_records
+from waiting import wait_until
 
 QUIET: Mapping[str, int] = {"log_level": 0}
 IDEMPOTENT: Mapping[str, bool | int] = {
@@ -51,6 +53,57 @@ def migrate(*arguments: str, bootstrap: str, environment: Mapping[str, str] | No
     outcome = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=COMMAND_S)
     assert outcome.returncode == 0, f"{' '.join(arguments)}: {outcome.stdout}{outcome.stderr}"
     return outcome.stdout
+
+
+def refused(*arguments: str, bootstrap: str) -> str:
+    """Run `penstock migrate`, which must fail; returns what it says."""
+    command = [sys.executable, "-m", "penstock", "migrate", *arguments, "--bootstrap-server", bootstrap]
+    outcome = subprocess.run(command, capture_output=True, text=True, check=False, timeout=COMMAND_S)
+    assert outcome.returncode != 0, f"{' '.join(arguments)}: {outcome.stdout}{outcome.stderr}"
+    assert "Traceback" not in outcome.stderr, outcome.stderr
+    return outcome.stderr
+
+
+class Command:
+    """`penstock migrate` at work, beside the test."""
+
+    def __init__(self, *arguments: str, bootstrap: str, log: Path) -> None:
+        """`log`: a file for what it says."""
+        self._log = log
+        self._arguments = arguments
+        command = [sys.executable, "-m", "penstock", "migrate", *arguments, "--bootstrap-server", bootstrap]
+        with open(log, "ab") as file:
+            file.write(f"-- {' '.join(arguments)}\n".encode())
+            file.flush()
+            self._begin = file.tell()
+            self._process = subprocess.Popen(command, stdout=file, stderr=file)
+
+    def __enter__(self) -> Command:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def said(self) -> str:
+        return self._log.read_bytes()[self._begin :].decode()
+
+    def wait_for(self, words: str = "") -> None:
+        """Until it has said this, or anything: then it is at work."""
+        wait_until(lambda: (words or "\n") in self.said() or not self.running, f"{self._arguments}", COMMAND_S)
+        assert self.running and words in self.said(), f"{self._arguments} has ended: {self.said()}"
+
+    def end(self, signal_number: signal.Signals) -> None:
+        assert self.running, f"{self._arguments} has ended: {self.said()}"
+        self._process.send_signal(signal_number)
+        assert self._process.wait(COMMAND_S) != 0
+
+    def wait(self) -> int:
+        return self._process.wait(COMMAND_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -502,19 +555,26 @@ def _without_tombstones(values: Mapping[bytes, bytes | None]) -> dict[bytes, byt
 
 
 def wait_in_sync(
-    bootstrap: str, expected: Mapping[str, Sequence[int]] | None = None, options: Mapping[str, str] | None = None
+    bootstrap: str,
+    expected: Mapping[str, Sequence[int]] | None = None,
+    options: Mapping[str, str] | None = None,
+    *,
+    copies: bool = True,
 ) -> None:
-    """Until all replicas are in sync; `expected`: the brokers of all partitions of a topic."""
+    """Until all replicas are in sync; `expected`: the brokers of all partitions of a topic; `copies`: those too that a
+    move is just making."""
     deadline = time.monotonic() + SETTLE_S
     with Admin(bootstrap, timeout=30.0, options=options) as admin:
         while True:
+            moves = () if copies else admin.reassignments.list()
+            made = {(each.topic, each.partition): set(each.adding) for each in moves}
             topics = admin.topics.list(internal=True)
             behind = [
                 (topic.name, each)
                 for topic in topics
                 for each in topic.partitions
                 if each.leader is None
-                or set(each.isr) != set(each.replicas)
+                or not set(each.replicas) - made.get((topic.name, each.partition), set()) <= set(each.isr)
                 or (expected and topic.name in expected and set(each.replicas) != set(expected[topic.name]))
             ]
             if not behind:

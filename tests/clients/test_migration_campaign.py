@@ -9,15 +9,20 @@ alone, one node killed.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+import confluent_kafka
 import pytest
 
 from migration_cluster import Migration, client_settings
-from migration_world import LatestValues, Load, Transactions
+from migration_witnesses import InFlight
+from migration_world import IDEMPOTENT, QUIET, LatestValues, Load, Transactions
 from penstock.client.wire.admin import Acl, Admin
+from penstock.client.wire.partition_log import PartitionLog
+from penstock.model.ids import TopicPartition
 from waiting import wait_until
 
 # Release, the features of another one or None, and whether with users, TLS and ACLs.
@@ -36,6 +41,58 @@ pytestmark = pytest.mark.xdist_group("apache-kafka")
 def title(cluster: tuple[str, str | None, bool]) -> str:
     release, level, secure = cluster
     return f"{release}{f' at {level}' if level else ''} {'SASL_SSL' if secure else 'plain'}"
+
+
+class Settings:
+    """What is in the metadata besides topics: quotas, users, and tokens where there are logins. The same nodes of both
+    kinds tell afterwards."""
+
+    QUOTA = {"user": "app", "client-id": None}
+    VALUES = {"producer_byte_rate": 50_000_000.0, "request_percentage": 400.0}
+
+    def __init__(self, world: Migration) -> None:
+        self._world = world
+        with world.admin() as admin:
+            admin.quotas.alter(self.QUOTA, self.VALUES)
+            admin.quotas.alter({"ip": "10.1.2.3"}, {"connection_creation_rate": 7.0})
+            for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+                admin.users.set_password("app", "a-scram-password", mechanism=mechanism, iterations=4096)
+            if world.secure:
+                admin.tokens.create(owner="User:app", renewers=["User:admin"])
+        self._expected = wait_until(self._complete, "quotas, users and tokens")
+
+    def check(self) -> None:
+        assert self._told() == self._expected
+
+    def _complete(self) -> list[str] | None:
+        told = self._told()
+        return told if len(told) == 3 + self._world.secure else None
+
+    def _told(self) -> list[str]:
+        with self._world.admin() as admin:
+            told = [repr(each) for each in (*admin.quotas.describe(), *admin.users.list())]
+            if self._world.secure:
+                told += [f"{each.token_id} {each.hmac.hex()} {each!r}" for each in admin.tokens.list()]
+        return sorted(told)
+
+
+TRIMMED, DELETED_TO = "trimmed", 600
+
+
+def write_trimmed(world: Migration, settings: Mapping[str, str]) -> None:
+    """A topic whose first records are deleted."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": world.bootstrap, **IDEMPOTENT, **QUIET, **settings})
+    for number in range(1000):
+        producer.produce(TRIMMED, str(number))
+        if number % 100 == 99:
+            assert producer.flush(60) == 0
+    with world.admin() as admin:
+        admin.topics.delete_records({TopicPartition(TRIMMED, 0): DELETED_TO})
+
+
+def check_trimmed(world: Migration) -> None:
+    with PartitionLog(world.bootstrap, TopicPartition(TRIMMED, 0), options=world.client_options) as log:
+        assert [int(each.value or b"-1") for each in log.read()] == list(range(DELETED_TO, 1000))
 
 
 class Table:
@@ -100,12 +157,18 @@ def test_three_nodes_become_penstock_and_kafka_again(
             admin.topics.create("orders", partitions=3, replication_factor=3)
             admin.topics.create("ledger", partitions=2, replication_factor=3)
             admin.topics.create("state", partitions=2, replication_factor=3, configs=LatestValues.CONFIGS)
+            admin.topics.create(TRIMMED, partitions=1, replication_factor=3)
+            if not secure:  # the driver has no logins
+                admin.topics.create("in-flight", partitions=1, replication_factor=3)
         if secure:
-            grant(world, ["orders", "ledger", "state", "mixed-1", "mixed-2"])
+            grant(world, ["orders", "ledger", "state", TRIMMED, "mixed-1", "mixed-2"])
+        write_trimmed(world, settings)
+        others = Settings(world)
         with (
             Load(world.bootstrap, "orders", 3, rate=60.0, settings=settings) as load,
             Transactions(world.bootstrap, "ledger", 2, settings=settings) as transactions,
             LatestValues(world.bootstrap, "state", 2, settings=settings) as latest,
+            contextlib.nullcontext() if secure else InFlight(world.bootstrap, "in-flight") as in_flight,
         ):
             table = Table(load, transactions)
 
@@ -113,6 +176,7 @@ def test_three_nodes_become_penstock_and_kafka_again(
                 table.note(name)
                 with world.admin() as admin:
                     load.check_committed(admin)
+                others.check()
 
             load.wait_for_more()
             load.step()  # of the start
@@ -131,6 +195,9 @@ def test_three_nodes_become_penstock_and_kafka_again(
         load.check(world.bootstrap, options=world.client_options)
         transactions.check()
         latest.check(world.bootstrap, options=world.client_options)
+        check_trimmed(world)
+        if in_flight is not None:
+            in_flight.check()
         table.write(title((release, level, secure)))
     finally:
         world.stop()

@@ -3,12 +3,14 @@ faults for half an hour (`MIXED_MINUTES` for another time)."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,8 @@ from metadata_shell import compare_by_shell
 from migration_cluster import Migration
 from migration_world import LatestValues, Load, Transactions, log_bytes
 from penstock.client.wire.admin import Admin, ResourceType
+from penstock.migrate.patience import patiently
+from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import TopicPartition
 
 RELEASE = "4.3.1"
@@ -30,6 +34,19 @@ SNAPSHOTS = {"metadata.log.max.record.bytes.between.snapshots": "20000", "metada
 pytestmark = pytest.mark.xdist_group("apache-kafka")
 
 
+Repair = Callable[[], None]
+
+
+@contextlib.contextmanager
+def tolerated(code: ErrorCode) -> Iterator[None]:
+    """What an attempt whose answer was lost has done already."""
+    try:
+        yield
+    except KafkaError as error:
+        if error.code is not code:
+            raise
+
+
 class Faults:
     def __init__(self, world: Migration, chance: random.Random) -> None:
         self._world = world
@@ -38,57 +55,75 @@ class Faults:
         self.counts: Counter[str] = Counter()
 
     def one(self) -> None:
-        kinds: list[Callable[[int], None]] = [self.killed, self.stopped, self.paused, self.paused_for_long]
+        kinds: list[Callable[[int], Repair]] = [self.killed, self.stopped, self.paused, self.paused_for_long]
         node_id = self._chance.choice(NODES)
         fault = self._chance.choice(kinds)
         kind = "Kafka" if node_id in self._world.kafka else "Penstock"
-        fault(node_id)
+        repair = fault(node_id)
+        # While the node is down: it learns of it when it is back.
+        others = ",".join(f"127.0.0.1:{self._world.ports[each][0]}" for each in NODES if each != node_id)
+        self._change(others, [self._topic, self._setting, self._quota, self._user])
+        repair()
         self.counts[f"{fault.__name__} ({kind})"] += 1
-        self._change()
+        self._change(self._world.bootstrap, [self._topic, self._setting, self._quota, self._user, self._move])
         self._world.wait_in_sync()
 
-    def killed(self, node_id: int) -> None:
-        self._world.kill(node_id)
+    def killed(self, node_id: int) -> Repair:
+        self._world.kill_process(node_id)
+        return lambda: self._world.restart(node_id)
 
-    def stopped(self, node_id: int) -> None:
-        if node_id in self._world.kafka:
-            node = self._world.kafka[node_id]
-            node.stop()
-            node.start()
-            node.wait_ready()
-        else:
-            own = self._world.penstock[node_id]
-            own.stop()
-            own.start()
-            own.wait_ready(120)
+    def stopped(self, node_id: int) -> Repair:
+        (self._world.kafka.get(node_id) or self._world.penstock[node_id]).stop()
+        return lambda: self._world.restart(node_id)
 
-    def paused(self, node_id: int) -> None:
-        self._pause(node_id, 2.0)
+    def paused(self, node_id: int) -> Repair:
+        return self._pause(node_id, 2.0)
 
-    def paused_for_long(self, node_id: int) -> None:
+    def paused_for_long(self, node_id: int) -> Repair:
         """Longer than the session of a broker."""
-        self._pause(node_id, 14.0)
+        return self._pause(node_id, 14.0)
 
-    def _pause(self, node_id: int, seconds: float) -> None:
+    def _pause(self, node_id: int, seconds: float) -> Repair:
         process = (self._world.kafka.get(node_id) or self._world.penstock[node_id]).process
         assert process is not None
         os.kill(process.pid, signal.SIGSTOP)
-        time.sleep(seconds)
-        os.kill(process.pid, signal.SIGCONT)
+        end = time.monotonic() + seconds
 
-    def _change(self) -> None:
-        """Something of the metadata, by whichever controller leads."""
-        with self._world.admin() as admin:
-            for _ in range(3):
-                change = self._chance.choice([self._topic, self._setting, self._move])
-                change(admin)
+        def go_on() -> None:
+            time.sleep(max(0.0, end - time.monotonic()))
+            os.kill(process.pid, signal.SIGCONT)
+
+        return go_on
+
+    def _change(self, bootstrap: str, kinds: Sequence[Callable[[Admin], None]]) -> None:
+        """Something of the metadata, by whichever controller leads, or will in a moment."""
+        with Admin(bootstrap, timeout=30.0) as admin:
+            for change in self._chance.choices(kinds, k=3):
+                patiently(partial(change, admin))
                 self.counts[change.__name__.strip("_")] += 1
 
     def _topic(self, admin: Admin) -> None:
+        with tolerated(ErrorCode.TOPIC_ALREADY_EXISTS):
+            admin.topics.create(f"topic-{self._topics + 1}", partitions=4, replication_factor=3)
         self._topics += 1
-        admin.topics.create(f"topic-{self._topics}", partitions=4, replication_factor=3)
         if self._topics > 3:
-            admin.topics.delete(f"topic-{self._topics - 3}")
+            with tolerated(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+                admin.topics.delete(f"topic-{self._topics - 3}")
+
+    def _quota(self, admin: Admin) -> None:
+        entity = {"user": self._chance.choice(["alice", "bob"])}
+        if self._chance.random() < 0.3:
+            admin.quotas.alter(entity, remove=["consumer_byte_rate"])
+        else:
+            admin.quotas.alter(entity, {"consumer_byte_rate": float(self._chance.randrange(10**6, 10**9))})
+
+    def _user(self, admin: Admin) -> None:
+        name = self._chance.choice(["alice", "bob"])
+        if self._chance.random() < 0.3 and name in {user.name for user in admin.users.list()}:
+            with tolerated(ErrorCode.RESOURCE_NOT_FOUND):
+                admin.users.remove(name, mechanism="SCRAM-SHA-512")
+        else:
+            admin.users.set_password(name, f"password-{self._chance.random()}", mechanism="SCRAM-SHA-512")
 
     def _setting(self, admin: Admin) -> None:
         value = str(self._chance.randrange(10**8, 10**9))

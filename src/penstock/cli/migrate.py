@@ -12,6 +12,7 @@ import typer
 from penstock.cli.arguments import connect
 from penstock.cli.migrate_parts import (
     change_quorum,
+    check_unused,
     move_partitions,
     node_ids,
     retire_broker,
@@ -88,6 +89,7 @@ def join(
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="FILE", help="Where to write; - for stdout.")
     ] = "server.properties",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="The same as --output -.")] = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Write the server.properties of a new Penstock node, with the settings of the running cluster.
@@ -115,7 +117,7 @@ def join(
     controllers_listener = next(name for voter in quorum.voters for name in voter.endpoints)
     node = NewNode(node_id, host, controller_port, directory, rack, _ports(listener or []))
     lines = properties(node, state.cluster_id, settings, addresses, controllers_listener)
-    if output == "-":
+    if dry_run or output == "-":
         sys.stdout.write(text_of(lines))
     else:
         if os.path.exists(output):
@@ -159,8 +161,8 @@ def move(
 ) -> None:
     """Move all partitions to the brokers of Penstock, while clients use them; also those of coordinators.
 
-    Each partition is copied beside its present replicas, its copies are compared with the leader's log, batch by batch
-    (compacted topics: by their content), and only then do the other replicas leave. Stop it with Ctrl-C and run it
+    Each partition is copied beside its present replicas, its copies are compared with a replica that shall leave, batch
+    by batch (compacted topics: by their content), and only then do these leave. Stop it with Ctrl-C and run it
     again at any time: copies under way are completed, and nothing is released meanwhile.
 
     Examples:
@@ -258,18 +260,9 @@ def retire(
 
         penstock migrate retire 1,2,3
     """
-    from penstock.migrate.observe import observe, quorum_of
-
     ids = node_ids("ID", broker_ids)
     with connect(bootstrap_server) as admin:
-        state = observe(admin)
-        voters = {voter.node_id for voter in quorum_of(admin).voters}
-        for broker_id in ids:
-            held = [str(each) for each, replicas in state.partitions.items() if broker_id in replicas.replicas]
-            if held:
-                fail(f"broker {broker_id} holds {len(held)} replicas, such as {held[0]}: run 'penstock migrate move'")
-            if broker_id in voters:
-                fail(f"node {broker_id} is a voter: run 'penstock migrate controllers'")
+        check_unused(admin, ids)
         if dry_run:
             for broker_id in ids:
                 print(f"would unregister {broker_id}, once it is stopped")

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 _BAR = 30
 _WAIT_S = 0.5
+# How often the bar is written while a partition is compared.
+_SECONDS = 0.5
+_SECONDS_BETWEEN_LINES = 10.0
 
 
 def node_ids(option: str, text: str) -> list[int]:
@@ -67,10 +70,11 @@ def move_partitions(
                 _print_plan([step for step in plan(state, gone, arriving) if step.phase is not Phase.DONE], json)
                 return
             bar = _Bar()
+            move = Move(admin, cluster, gone, arriving, parallel=parallel, bytes_per_second=throttle, read=bar.read)
             compared = 0
-            for progress in Move(admin, cluster, gone, arriving, parallel=parallel, bytes_per_second=throttle).run():
+            for progress in move.run():
                 compared += sum(verified.compared_bytes for verified in progress.verified)
-                bar.show(progress.steps, compared)
+                bar.show(progress.steps)
             bar.close()
         except (CannotMove, ReplicasDiffer) as error:
             fail(str(error))
@@ -101,29 +105,42 @@ class _Bar:
 
     def __init__(self) -> None:
         self._last = ""
+        self._steps: Sequence[Step] = ()
+        self._read = 0
+        self._is_terminal = sys.stderr.isatty()
+        self._due = 0.0
 
-    def show(self, steps: Sequence[Step], compared: int) -> None:
-        from penstock.migrate.plan import Phase, progress
-
-        counts = progress(steps)
-        total = max(1, len(steps))
-        filled = _BAR * counts[Phase.DONE] // total
-        line = (
-            f"[{'#' * filled}{'.' * (_BAR - filled)}] {counts[Phase.DONE]}/{len(steps)} partitions; "
-            f"{counts[Phase.COPYING]} being copied, {counts[Phase.RELEASE]} to verify, {counts[Phase.COPY]} to copy; "
-            f"{size_text(compared)} compared"
-        )
+    def show(self, steps: Sequence[Step]) -> None:
+        self._steps = steps
+        line = self._line()
         if line == self._last:
             return
         self._last = line
-        print(
-            f"\r\x1b[K{line}" if sys.stderr.isatty() else line, end="" if sys.stderr.isatty() else "\n", file=sys.stderr
-        )
+        self._due = time.monotonic() + (_SECONDS if self._is_terminal else _SECONDS_BETWEEN_LINES)
+        print(f"\r\x1b[K{line}" if self._is_terminal else line, end="" if self._is_terminal else "\n", file=sys.stderr)
         sys.stderr.flush()
 
+    def read(self, size: int) -> None:
+        """So many bytes more were read to compare them, which may take long."""
+        self._read += size
+        if time.monotonic() > self._due:
+            self.show(self._steps)
+
     def close(self) -> None:
-        if self._last and sys.stderr.isatty():
+        if self._last and self._is_terminal:
             print(file=sys.stderr)
+
+    def _line(self) -> str:
+        from penstock.migrate.plan import Phase, progress
+
+        counts = progress(self._steps)
+        filled = _BAR * counts[Phase.DONE] // max(1, len(self._steps))
+        waiting = f"{counts[Phase.WAIT]} wait for a source in sync, " if counts[Phase.WAIT] else ""
+        return (
+            f"[{'#' * filled}{'.' * (_BAR - filled)}] {counts[Phase.DONE]}/{len(self._steps)} partitions; "
+            f"{counts[Phase.COPYING]} being copied, {waiting}{counts[Phase.RELEASE]} to verify, "
+            f"{counts[Phase.COPY]} to copy; {size_text(self._read)} read to compare"
+        )
 
 
 def undo_copies(bootstrap: str, dry_run: bool) -> None:
@@ -163,7 +180,7 @@ def check_bootstrap(admin: Admin, arriving: Collection[int], addresses: Mapping[
 
     new = [address for node_id in arriving for address in endpoints_of(admin, node_id, addresses, quorum).values()]
     others = [each.broker_id for each in admin.cluster.describe().brokers if each.broker_id not in arriving]
-    lost = finds_none_of(admin, [each for each in others if each not in arriving], new)
+    lost = finds_none_of(admin, others, new)
     if lost:
         host, port = new[0]
         fail(
@@ -181,8 +198,9 @@ def change_quorum(
 ) -> list[int]:
     """Change the voters, or say how; returns who votes then. `leaving`: None for all others."""
     from penstock.migrate.observe import quorum_of
+    from penstock.migrate.patience import patiently
     from penstock.migrate.voters import Change, after, next_step
-    from penstock.migrate.voting import change_voters, patiently
+    from penstock.migrate.voting import change_voters
 
     quorum = patiently(lambda: quorum_of(admin))
     gone = [each.node_id for each in quorum.voters if each.node_id not in arriving] if leaving is None else leaving
@@ -215,12 +233,33 @@ def _change_voter(admin: Admin, step: VoterStep, addresses: Mapping[int, str], q
         admin.voters.add(voter.node_id, voter.directory_id, endpoints_of(admin, voter.node_id, addresses, quorum))
 
 
+def check_unused(admin: Admin, broker_ids: Collection[int]) -> None:
+    """Fail if a node holds a replica or votes."""
+    from penstock.migrate.observe import quorum_of
+
+    voters = {voter.node_id for voter in quorum_of(admin).voters}
+    topics = admin.topics.list(internal=True)
+    for broker_id in broker_ids:
+        held = [
+            f"{topic.name}-{each.partition}"
+            for topic in topics
+            for each in topic.partitions
+            if broker_id in each.replicas
+        ]
+        if held:
+            fail(f"broker {broker_id} holds {len(held)} replicas, such as {held[0]}: run 'penstock migrate move'")
+        if broker_id in voters:
+            fail(f"node {broker_id} is a voter: run 'penstock migrate controllers'")
+
+
 def retire_broker(admin: Admin, broker_id: int, deadline: float) -> None:
+    from penstock.migrate.patience import patiently
     from penstock.model.errors import ErrorCode, KafkaError
 
     is_noted = False
     while True:
-        broker = next((each for each in admin.cluster.describe().brokers if each.broker_id == broker_id), None)
+        brokers = patiently(admin.cluster.describe).brokers
+        broker = next((each for each in brokers if each.broker_id == broker_id), None)
         if broker is None or broker.fenced:
             break
         if not is_noted:
@@ -229,12 +268,14 @@ def retire_broker(admin: Admin, broker_id: int, deadline: float) -> None:
         if time.monotonic() > deadline:
             fail(f"node {broker_id} is still running")
         time.sleep(_WAIT_S)
+    # A topic may have been created on it, or it may vote, since the command began.
+    check_unused(admin, [broker_id])
     try:
         admin.cluster.unregister_broker(broker_id)
     except KafkaError as error:
         if error.code is not ErrorCode.BROKER_ID_NOT_REGISTERED:
             raise
-    print(f"unregistered {broker_id}")
+    print(f"unregistered {broker_id}", flush=True)
 
 
 def sizes_of(admin: Admin) -> dict[int, int]:

@@ -19,10 +19,14 @@ from penstock.metadata.features import (
     Levels,
     refused_because,
 )
+from penstock.migrate.markers import FOLLOWER_REPLICAS, LEADER_REPLICAS, are_ours
 from penstock.migrate.properties import FILL_IN, Settings
 from penstock.migrate.state import ClusterState, Kind
 from penstock.model.ids import TopicPartition
+from penstock.settings.acls import ACL_AUTHORIZERS
 from penstock.settings.known import missing_protection
+from penstock.settings.listeners import parse_protocol_map
+from penstock.settings.sasl import MECHANISMS, SASL_PROTOCOLS
 
 _TIERED: Final = "remote.storage.enable"
 _UPGRADE: Final = "kafka-features.sh --bootstrap-server HOST:PORT upgrade"
@@ -74,6 +78,7 @@ def check(survey: Survey) -> list[Finding]:
         *_groups(survey),
         *_health(survey.state, survey.offline_directories),
         *_disk(survey),
+        *_throttles(survey.state),
     ]
     if survey.quotas:
         found.append(
@@ -125,12 +130,8 @@ def _features(features: Mapping[str, int]) -> list[Finding]:
 
 
 def _settings(survey: Survey) -> list[Finding]:
-    found: list[Finding] = []
     settings = survey.settings
-    for name, value in settings.agreed().items():
-        missing = missing_protection(name, value or "")
-        if missing is not None:
-            found.append(Finding(Severity.BLOCKER, name, f"it asks for {missing}, which Penstock does not have"))
+    found = [*_protections(settings), *_authorizer(settings), *_mechanisms(settings)]
     if survey.refusal is not None and not found:
         words = f"a node with the cluster's settings would not start: {survey.refusal}"
         found.append(Finding(Severity.BLOCKER, "settings", words))
@@ -145,16 +146,63 @@ def _settings(survey: Survey) -> list[Finding]:
     if secret:
         words = f"{', '.join(secret)} cannot be read over the wire: fill them in after 'join'"
         found.append(Finding(Severity.REMARK, "passwords", words))
-    authorizer = settings.agreed().get("authorizer.class.name")
-    if authorizer:
-        words = "ACLs are in the metadata; the new nodes' principals must be in super.users of the present controllers"
-        found.append(Finding(Severity.REMARK, "authorizer", words))
     for broker_id, given in settings.brokers.items():
         directories = next((each.value or "" for each in given if each.name == "log.dirs"), "").split(",")
         if len(directories) > 1:
             words = f"broker {broker_id} has {len(directories)} log directories; a new node can have several, too"
             found.append(Finding(Severity.FINE, "log.dirs", words))
     return found
+
+
+def _protections(settings: Settings) -> list[Finding]:
+    names = sorted({each.name for given in settings.brokers.values() for each in given})
+    return [
+        Finding(Severity.BLOCKER, name, f"it asks for {missing}, which Penstock does not have")
+        for name in names
+        if (missing := next(filter(None, (missing_protection(name, each) for each in settings.values(name))), None))
+    ]
+
+
+def _authorizer(settings: Settings) -> list[Finding]:
+    given = settings.values("authorizer.class.name")
+    other = [each for each in given if each not in ACL_AUTHORIZERS]
+    if other:
+        words = f"{other[0]} decides who may do what; Penstock has {ACL_AUTHORIZERS[0]} only, and would not start"
+        remedy = "move its rules to ACLs of that authorizer first"
+        return [Finding(Severity.BLOCKER, "authorizer", words, remedy)]
+    if given:
+        words = "ACLs are in the metadata; the new nodes' principals must be in super.users of the present controllers"
+        return [Finding(Severity.REMARK, "authorizer", words)]
+    return []
+
+
+def _mechanisms(settings: Settings) -> list[Finding]:
+    """Of the listeners with SASL, of each broker."""
+    missing: dict[str, set[str]] = {}
+    for given in settings.brokers.values():
+        values = {each.name: each.value or "" for each in given}
+        for listener in _sasl_listeners(values):
+            general = values.get("sasl.enabled.mechanisms", "GSSAPI")
+            enabled = values.get(f"listener.name.{listener.lower()}.sasl.enabled.mechanisms", general)
+            for mechanism in filter(None, (each.strip() for each in enabled.split(","))):
+                if mechanism not in MECHANISMS:
+                    missing.setdefault(mechanism, set()).add(listener)
+    return [
+        Finding(
+            Severity.BLOCKER,
+            "SASL",
+            f"listener {', '.join(sorted(listeners))} has the mechanism {mechanism}, which Penstock does not have",
+            f"let its users log in with one of {', '.join(MECHANISMS)} first",
+        )
+        for mechanism, listeners in sorted(missing.items())
+    ]
+
+
+def _sasl_listeners(values: Mapping[str, str]) -> list[str]:
+    protocols = parse_protocol_map(values.get("listener.security.protocol.map", ""))
+    text = values.get("listeners") or values.get("advertised.listeners") or ""
+    names = [entry.partition("://")[0].strip().upper() for entry in text.split(",") if "://" in entry]
+    return [name for name in names if protocols.get(name, name) in SASL_PROTOCOLS]
 
 
 def _topics(survey: Survey) -> list[Finding]:
@@ -191,6 +239,10 @@ def _health(state: ClusterState, offline_directories: Sequence[str]) -> list[Fin
     if behind:
         words = f"{len(behind)} partitions have replicas that are not in sync: {_some(behind)}"
         found.append(Finding(Severity.BLOCKER, "partitions", words, "penstock doctor"))
+    others = [each for each, held in state.partitions.items() if held.reassigning and held.originals is None]
+    if others:
+        words = f"{len(others)} partitions are being moved by another tool: {_some(others)}"
+        found.append(Finding(Severity.BLOCKER, "partitions", words, "wait until it has finished"))
     fenced = sorted(broker.broker_id for broker in state.brokers.values() if broker.fenced)
     if fenced:
         found.append(Finding(Severity.REMARK, "brokers", f"fenced: {', '.join(map(str, fenced))}"))
@@ -209,6 +261,22 @@ def _disk(survey: Survey) -> list[Finding]:
         return [Finding(Severity.BLOCKER, "disk", words, "give them larger disks, or let more brokers join")]
     words = f"{size}; while a partition is copied it takes twice its space in the cluster"
     return [Finding(Severity.FINE, "disk", words)]
+
+
+def _throttles(state: ClusterState) -> list[Finding]:
+    """Those of others: the move notes its own in the same settings."""
+    found: list[Finding] = []
+    if state.throttled_by_others:
+        words = f"throttled replicas are in the settings of {', '.join(sorted(state.throttled_by_others))}: " + (
+            "a move notes there what it does, and would not begin"
+        )
+        remedy = f"kafka-reassign-partitions.sh --verify, or remove {LEADER_REPLICAS} and {FOLLOWER_REPLICAS}"
+        found.append(Finding(Severity.BLOCKER, "throttles", words, remedy))
+    limited = sorted(each.broker_id for each in state.brokers.values() if each.throttle and not are_ours(each.throttle))
+    if limited:
+        words = f"brokers {', '.join(map(str, limited))} have a throttle already: 'move --throttle' would not begin"
+        found.append(Finding(Severity.REMARK, "throttles", words))
+    return found
 
 
 def _gib(size: int) -> str:

@@ -4,6 +4,7 @@ Each partition goes through phases, and the phase follows from where its replica
 
     COPY        some of its target brokers have no replica: add them beside the present ones
     COPYING     the new replicas are not in sync yet: wait
+    WAIT        they are, but none of those that shall leave is: wait for one, to compare them with it
     RELEASE     all target brokers are in sync: prove their copies equal, then remove the other replicas
     DONE        it has exactly its target replicas
 
@@ -29,6 +30,7 @@ class CannotMove(Exception):
 class Phase(StrEnum):
     COPY = "copy"
     COPYING = "copying"
+    WAIT = "wait"
     RELEASE = "release"
     DONE = "done"
 
@@ -55,6 +57,13 @@ def plan(state: ClusterState, leaving: Collection[int], arriving: Collection[int
     unready = [each for each in welcome if state.brokers[each].fenced]
     if unready:
         raise CannotMove(f"broker {unready[0]} is fenced: it takes no replicas")
+    others = sorted(state.throttled_by_others)
+    if others:
+        raise CannotMove(
+            f"topic {others[0]} has throttled replicas that are not of this move, in the settings "
+            "leader.replication.throttled.replicas and follower.replication.throttled.replicas: let the other tool "
+            "finish ('kafka-reassign-partitions.sh --verify'), or remove them"
+        )
     placement = _Placement(state, gone, welcome)
     return [_step(partition, state.partitions[partition], gone, placement) for partition in sorted(state.partitions)]
 
@@ -70,6 +79,8 @@ def _step(partition: TopicPartition, replicas: Replicas, leaving: frozenset[int]
         phase = Phase.COPYING
     elif set(target) == set(replicas.replicas):
         phase = Phase.DONE
+    elif set(replicas.isr) <= set(target):
+        phase = Phase.WAIT
     else:
         phase = Phase.RELEASE
     return Step(partition, phase, target, replicas.replicas, added)

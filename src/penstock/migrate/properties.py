@@ -49,6 +49,11 @@ class Settings:
 
     brokers: Mapping[int, Sequence[GivenSetting]]
 
+    def values(self, name: str) -> list[str]:
+        """What brokers have been given for it, each once."""
+        given = (each.value for settings in self.brokers.values() for each in settings if each.name == name)
+        return sorted({value for value in given if value})
+
     def agreed(self) -> dict[str, str | None]:
         """Those that every broker that has them has with the same value."""
         found: dict[str, set[str | None]] = {}

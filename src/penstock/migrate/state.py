@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -23,6 +23,8 @@ class Broker:
     kind: Kind
     rack: str | None = None
     fenced: bool = False
+    # How fast replicas may be copied, if that is limited: the settings of the broker.
+    throttle: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +42,14 @@ class Replicas:
     @property
     def factor(self) -> int:
         """The number of replicas that the partition has when it is not being moved."""
+        return len(self.before)
+
+    @property
+    def before(self) -> tuple[int, ...]:
+        """The replicas that the partition has without our move."""
         if self.originals is not None:
-            return len(self.originals)
-        return len(set(self.replicas) - set(self.adding))
+            return self.originals
+        return tuple(each for each in self.replicas if each not in self.removing)
 
     @property
     def reassigning(self) -> bool:
@@ -71,6 +78,8 @@ class ClusterState:
     cluster_id: str
     brokers: Mapping[int, Broker]
     partitions: Mapping[TopicPartition, Replicas]
+    # Topics whose settings name throttled replicas that are not those of a move of ours.
+    throttled_by_others: Collection[str] = ()
 
     def ids(self, kind: Kind) -> list[int]:
         return sorted(broker.broker_id for broker in self.brokers.values() if broker.kind is kind)

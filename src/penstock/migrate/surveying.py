@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections import Counter
 from collections.abc import Iterable
 
@@ -10,12 +12,14 @@ from penstock.client.wire.admin import Admin, ResourceType
 from penstock.client.wire.admin.configs import ConfigSource
 from penstock.migrate.check import Survey
 from penstock.migrate.observe import observe
-from penstock.migrate.properties import FILL_IN, GivenSetting, NewNode, Settings, properties
+from penstock.migrate.properties import FILL_IN, GivenSetting, NewNode, Settings, broker_listeners, properties
 from penstock.migrate.state import Kind
 from penstock.model.errors import KafkaError
+from penstock.settings.jaas import MODULE_OF
 from penstock.settings.node import NodeSettings
 
 _STATIC = (ConfigSource.STATIC_BROKER_CONFIG.name,)
+_JAAS = re.compile(r"listener\.name\.[^.]+\.([^.]+)\.sasl\.jaas\.config")
 
 
 def survey(admin: Admin) -> Survey:
@@ -36,7 +40,7 @@ def survey(admin: Admin) -> Survey:
             (each.broker_id, each.usable_bytes) for each in directories if each.usable_bytes is not None
         ),
         offline_directories=[f"broker {each.broker_id}: {each.path}" for each in directories if each.error],
-        refusal=_refusal(state.cluster_id, settings),
+        refusal=refusal(state.cluster_id, settings),
     )
 
 
@@ -69,14 +73,28 @@ def _quotas(admin: Admin) -> int:
         return 0  # not for this user
 
 
-def _refusal(cluster_id: str, settings: Settings) -> str | None:
-    node = NewNode(1_000_000, "localhost", None, "/var/lib/penstock")
-    lines = properties(node, cluster_id, settings, [("localhost", 9093)], "CONTROLLER")
-    try:
-        NodeSettings.from_properties({name: value for name, value in lines.items() if value != FILL_IN})
-    except KafkaError as error:
-        # What is missing is a password or a file that is to be filled in.
-        return None if FILL_IN in lines.values() else error.message
-    except ClientError as error:
-        return str(error)
+def refusal(cluster_id: str, settings: Settings) -> str | None:
+    """Why a node with these settings would not start, as a broker, or as a controller too; None if it would.
+
+    Passwords are not known, but that there are some is: what they are does not matter to a node's start.
+    """
+    listener = (settings.agreed().get("controller.listener.names") or "CONTROLLER").split(",")[0].strip()
+    free = next(port for port in itertools.count(9093) if port not in broker_listeners(settings).values())
+    for controller_port in (None, free):
+        node = NewNode(1_000_000, "localhost", controller_port, "/var/lib/penstock")
+        lines = properties(node, cluster_id, settings, [("localhost", 9093)], listener)
+        try:
+            NodeSettings.from_properties({name: _filled_in(name, value) for name, value in lines.items()})
+        except KafkaError as error:
+            return error.message
+        except ClientError as error:
+            return str(error)
     return None
+
+
+def _filled_in(name: str, value: str) -> str:
+    match = _JAAS.fullmatch(name) if value == FILL_IN else None
+    if match is None:
+        return value
+    module = MODULE_OF.get(match[1].upper(), "a.Module")
+    return f'{module} required username="{FILL_IN}" password="{FILL_IN}" user_{FILL_IN}="{FILL_IN}";'

@@ -1,175 +1,192 @@
-"""Proves that two replicas of a partition are equal, by reading both: what the move removes was there before.
+"""Proves that a copy has what a source has, by reading both: what the move removes was there before.
 
-Replicas answer consumers up to their high watermark (KIP-392), whether they lead or not. The two logs are read side by
-side, from the later of their beginnings to the high watermark at the start:
+The two logs are read side by side, from the later of their beginnings to the high watermark at the start:
 
 - The batches of a topic that is not compacted are the same bytes in every replica, and are compared as bytes.
-- A compacted topic is compared by content: each replica cleans its log for itself, so that the batches differ. Equal
-  are the last values of all keys, as a consumer of committed records sees them, and what open transactions wrote.
-  Tombstones count as no value, because one replica may have removed them already.
+- A compacted topic is compared by its content (`content`). One replica may have removed a value because a later one,
+  beyond the end, took its place. So if values differ, both are read on to the present end, and compared again.
+
+A copy may begin later than the source if retention allows that: replicas remove segments for themselves, and their
+segments end at different offsets. What the copy lacks must be older than `retention.ms`, or the copy must have
+`retention.bytes` without it.
 """
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
-from penstock.client.errors import raise_for
-from penstock.client.wire.cluster import Cluster
+from penstock.migrate.content import Batch, Content
+from penstock.migrate.replica_reader import Bounds
 from penstock.model.errors import ErrorCode, KafkaError
-from penstock.model.ids import TopicPartition, Uuid
-from penstock.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from penstock.records.batch import BatchHeader, check_crc, iterate_headers
-from penstock.records.control import parse_transaction_marker
-from penstock.records.record import Record, iterate_records
+from penstock.model.ids import TopicPartition
+from penstock.records.batch import CorruptBatch, check_crc
 
-_ANSWER_BYTES: Final = 4 * 1024 * 1024
-_BATCH_BYTES_MAX: Final = 128 * 1024 * 1024
-_WAIT_MS: Final = 200
-
-Batch = tuple[BatchHeader, bytes]
+# How long a follower may take to remove what its leader has removed.
+_SETTLE_S: Final = 10.0
+_POLL_S: Final = 0.5
+# A beginning that is removed while it is read is read again so often.
+_ATTEMPTS: Final = 20
+# In each of them both logs are read on. A value that is missing for another reason than a later one stays missing.
+_EXTENSIONS: Final = 10
+# What the clocks of machines may differ by.
+_CLOCKS_MS: Final = 60_000
 
 
 class ReplicasDiffer(Exception):
-    """Two replicas of a partition are not equal; the message has where."""
+    """A copy has not what the source has; the message has where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cleanup:
+    """What a topic's settings let each replica remove from its log."""
+
+    compacts: bool = False
+    deletes: bool = True
+    # -1: no limit.
+    retention_ms: int = -1
+    retention_bytes: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
     partition: TopicPartition
+    # The source and the copy.
     brokers: tuple[int, int]
     start_offset: int
     end_offset: int
     compared_bytes: int
 
 
-class ReplicaReader:
-    """Reads the batches of one replica, whether it leads or follows."""
+class Reader(Protocol):
+    """See `ReplicaReader`."""
 
-    def __init__(self, cluster: Cluster, broker_id: int, partition: TopicPartition, topic_id: Uuid) -> None:
-        self.broker_id = broker_id
-        self._cluster = cluster
-        self._partition = partition
-        self._topic_id = topic_id
+    broker_id: int
 
-    def bounds(self) -> tuple[int, int]:
-        """The log start offset and the high watermark of the replica."""
-        data = self._fetch(0, may_be_out_of_range=True)
-        return data.log_start_offset, data.high_watermark
+    def bounds(self) -> Bounds: ...
 
-    def batches(self, start: int, end: int) -> Iterator[Batch]:
-        """The batches with offsets from `start` on and below `end`. The first may begin before `start`."""
-        position = start
-        while position < end:
-            data = self._fetch(position)
-            records = data.records if isinstance(data.records, memoryview) else memoryview(b"")
-            for place, header in iterate_headers(records):
-                check_crc(records, place, header)
-                if header.base_offset >= end:
-                    return
-                position = header.next_offset
-                yield header, bytes(records[place : place + header.size])
-            if not records:
-                if data.high_watermark >= end:
-                    return  # compaction has removed everything up to the end
-                time.sleep(_WAIT_MS / 1000)
-
-    def _fetch(self, position: int, *, may_be_out_of_range: bool = False) -> PartitionData:
-        wanted = FetchPartition(
-            partition=self._partition.partition, fetch_offset=position, partition_max_bytes=_ANSWER_BYTES
-        )
-        topic = FetchTopic(topic=self._partition.topic, topic_id=self._topic_id, partitions=[wanted])
-        request = FetchRequest(max_wait_ms=_WAIT_MS, min_bytes=0, max_bytes=_ANSWER_BYTES, topics=[topic])
-        answer = self._cluster.request_broker(self.broker_id, request, FetchResponse)
-        about = f"cannot read {self._partition} from broker {self.broker_id}"
-        raise_for(answer.error_code, None, about)
-        ((data,),) = (each.partitions for each in answer.responses)
-        if not (may_be_out_of_range and data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE):
-            raise_for(data.error_code, None, about)
-        return data
+    def batches(self, start: int, end: int) -> Iterator[Batch]: ...
 
 
 def verify(
-    one: ReplicaReader,
-    other: ReplicaReader,
+    source: Reader,
+    copy: Reader,
     partition: TopicPartition,
+    cleanup: Cleanup,
     *,
-    compacted: bool,
     read: Callable[[int], None] = lambda size: None,
 ) -> Verified:
-    """Compare two replicas; ReplicasDiffer if they are not equal. `read` is called with the bytes of each batch."""
-    (start_one, end_one), (start_other, end_other) = one.bounds(), other.bounds()
-    start, end = max(start_one, start_other), min(end_one, end_other)
-    same = _same_content if compacted else _same_bytes
-    compared = 0
-
-    def counted(reader: ReplicaReader) -> Iterator[Batch]:
-        nonlocal compared
-        for batch in reader.batches(start, end):
-            compared += len(batch[1])
-            read(len(batch[1]))
-            yield batch
-
-    try:
-        same(counted(one), counted(other), f"{partition} on brokers {one.broker_id} and {other.broker_id}")
-    except KafkaError as error:
-        if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
-            raise
-        # Retention has removed the beginning while it was read.
-        return verify(one, other, partition, compacted=compacted, read=read)
-    return Verified(partition, (one.broker_id, other.broker_id), start, end, compared)
+    """ReplicasDiffer if the copy has not what the source has. `read` is called with the bytes of each batch."""
+    for _ in range(_ATTEMPTS):
+        try:
+            return _Comparison(source, copy, partition, cleanup, read).run()
+        except KafkaError as error:
+            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+    raise KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{partition} loses its beginning faster than it can be read")
 
 
-def _same_bytes(one: Iterator[Batch], other: Iterator[Batch], about: str) -> None:
-    missing: Batch | None = None
-    while True:
-        left, right = next(one, missing), next(other, missing)
-        if left is None and right is None:
-            return
-        if left is None or right is None:
-            present = left or right
-            assert present is not None
-            raise ReplicasDiffer(f"{about} differ: only one has a batch at offset {present[0].base_offset}")
-        if left[1] != right[1]:
-            raise ReplicasDiffer(f"{about} differ at offset {min(left[0].base_offset, right[0].base_offset)}")
+class _Comparison:
+    def __init__(
+        self,
+        source: Reader,
+        copy: Reader,
+        partition: TopicPartition,
+        cleanup: Cleanup,
+        read: Callable[[int], None],
+    ) -> None:
+        self._source = source
+        self._copy = copy
+        self._partition = partition
+        self._cleanup = cleanup
+        self._read = read
+        self._about = f"{partition} on brokers {source.broker_id} and {copy.broker_id}"
+        self._compared = 0
 
-
-def _same_content(one: Iterator[Batch], other: Iterator[Batch], about: str) -> None:
-    left, right = last_values(one), last_values(other)
-    if left != right:
-        differing = sum(1 for key in left.keys() | right.keys() if left.get(key) != right.get(key))
-        raise ReplicasDiffer(f"{about} differ in the last values of {differing} keys")
-
-
-def last_values(batches: Iterator[Batch]) -> dict[bytes, bytes]:
-    """A digest of the last value of each key. Keys of open transactions are apart, by their producer."""
-    values: dict[bytes, bytes] = {}
-    open_transactions: dict[int, list[Record]] = {}
-    for header, data in batches:
-        records = list(iterate_records(data, 0, header, max_size=_BATCH_BYTES_MAX))
-        if header.is_control:
-            marker = parse_transaction_marker(records[0]) if records else None
-            written = open_transactions.pop(header.producer_id, [])
-            if marker is not None and marker.committed:
-                _apply(values, written)
-        elif header.is_transactional:
-            open_transactions.setdefault(header.producer_id, []).extend(records)
+    def run(self) -> Verified:
+        of_source, of_copy = self._bounds()
+        start = max(of_source.start, of_copy.start)
+        end = max(of_source.high_watermark, of_copy.high_watermark)
+        if self._cleanup.compacts:
+            end = self._same_content(start, end)
         else:
-            _apply(values, records)
-    for producer_id, written in open_transactions.items():
-        pending: dict[bytes, bytes] = {}
-        _apply(pending, written)
-        values |= {b"%d:" % producer_id + key: digest for key, digest in pending.items()}
-    return values
+            self._same_bytes(start, end)
+        brokers = (self._source.broker_id, self._copy.broker_id)
+        return Verified(self._partition, brokers, start, end, self._compared)
 
+    def _bounds(self) -> tuple[Bounds, Bounds]:
+        """Of the source and the copy, when the copy lacks nothing at its beginning that it should have."""
+        deadline = time.monotonic() + _SETTLE_S
+        while True:
+            # In this order: what is removed meanwhile, the source lacks too.
+            of_copy, of_source = self._copy.bounds(), self._source.bounds()
+            if of_copy.start <= of_source.start or self._may_lack(of_source.start, of_copy):
+                return of_source, of_copy
+            if time.monotonic() > deadline:
+                raise ReplicasDiffer(
+                    f"{self._about} differ: the one begins at offset {of_source.start}, and the other at "
+                    f"{of_copy.start}, though retention does not remove what is between"
+                )
+            time.sleep(_POLL_S)
 
-def _apply(values: dict[bytes, bytes], records: list[Record]) -> None:
-    for record in records:
-        key = b"" if record.key is None else bytes(record.key)
-        if record.value is None:
-            values.pop(key, None)
-        else:
-            values[key] = hashlib.blake2b(bytes(record.value), digest_size=16).digest()
+    def _may_lack(self, start: int, copy: Bounds) -> bool:
+        """Whether retention may have removed what the source has before the beginning of the copy."""
+        cleanup = self._cleanup
+        if not cleanup.deletes:
+            return False
+        if cleanup.retention_ms >= 0:
+            expired = int(time.time() * 1000) - cleanup.retention_ms + _CLOCKS_MS
+            lacking = self._batches(self._source, start, copy.start)
+            if all(0 <= header.max_timestamp < expired for header, _ in lacking):
+                return True
+        if cleanup.retention_bytes < 0:
+            return False
+        kept = 0
+        for _, data in self._batches(self._copy, copy.start, copy.high_watermark):
+            kept += len(data)
+            if kept >= cleanup.retention_bytes:
+                return True
+        return False
+
+    def _batches(self, reader: Reader, start: int, end: int) -> Iterator[Batch]:
+        for header, data in reader.batches(start, end):
+            try:
+                check_crc(data, 0, header)
+            except CorruptBatch as error:
+                raise ReplicasDiffer(f"{self._partition} on broker {reader.broker_id} is damaged: {error}") from error
+            self._compared += len(data)
+            self._read(len(data))
+            yield header, data
+
+    def _same_bytes(self, start: int, end: int) -> None:
+        one, other = self._batches(self._source, start, end), self._batches(self._copy, start, end)
+        missing: Batch | None = None
+        while True:
+            left, right = next(one, missing), next(other, missing)
+            if left is None and right is None:
+                return
+            if left is None or right is None:
+                present = left or right
+                assert present is not None
+                raise ReplicasDiffer(f"{self._about} differ: only one has a batch at offset {present[0].base_offset}")
+            if left[1] != right[1]:
+                offset = min(left[0].base_offset, right[0].base_offset)
+                raise ReplicasDiffer(f"{self._about} differ at offset {offset}")
+
+    def _same_content(self, start: int, end: int) -> int:
+        """Returns up to where both were read."""
+        left, right = Content(start), Content(start)
+        for _ in range(_EXTENSIONS):
+            left.read(self._batches(self._source, start, end))
+            right.read(self._batches(self._copy, start, end))
+            ours, theirs = left.values(), right.values()
+            if ours == theirs:
+                return end
+            latest = max(self._source.bounds().high_watermark, self._copy.bounds().high_watermark)
+            if latest <= end:
+                break  # nothing has taken the place of what is missing
+            start, end = end, latest
+        differing = sum(1 for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key))
+        raise ReplicasDiffer(f"{self._about} differ in the last values of {differing} keys")

@@ -9,36 +9,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator
-from typing import Final, TypeVar
+from typing import Final
 
 from penstock.client.errors import TimedOut, Unreachable
-from penstock.client.wire.cluster import MOVING
-from penstock.migrate.moving import PATIENCE_S, POLL_S
+from penstock.migrate.patience import PATIENCE_S, POLL_S, may_pass
 from penstock.migrate.plan import CannotMove
 from penstock.migrate.state import Quorum
 from penstock.migrate.voters import Change, VoterStep, next_step
 from penstock.model.errors import ErrorCode, KafkaError
 
-T = TypeVar("T")
-
-# A change is answered with REQUEST_TIMED_OUT while another one is under way, or while voters are away.
-_PASSING: Final = MOVING | {ErrorCode.REQUEST_TIMED_OUT}
 # What an attempt whose answer was lost has done already.
 _DONE: Final = frozenset({ErrorCode.DUPLICATE_VOTER, ErrorCode.VOTER_NOT_FOUND})
-
-
-def patiently(
-    attempt: Callable[[], T], *, patience_s: float = PATIENCE_S, pause: Callable[[float], None] = time.sleep
-) -> T:
-    """Its result; repeated while brokers or the leader are away, for some time."""
-    deadline = time.monotonic() + patience_s
-    while True:
-        try:
-            return attempt()
-        except (Unreachable, TimedOut, KafkaError) as error:
-            if not _may_pass(error) or time.monotonic() > deadline:
-                raise
-        pause(POLL_S)
 
 
 def change_voters(
@@ -63,7 +44,7 @@ def change_voters(
             is_taken = step.change is not Change.WAIT and _is_taken(act, step, quorum)
         except (Unreachable, TimedOut, KafkaError, CannotMove) as error:
             # A controller that was there, and is not now, may come back.
-            is_passing = begun if isinstance(error, CannotMove) else _may_pass(error)
+            is_passing = begun if isinstance(error, CannotMove) else may_pass(error)
             failing_since = failing_since or time.monotonic()
             if not is_passing or time.monotonic() - failing_since > patience_s:
                 raise
@@ -74,10 +55,6 @@ def change_voters(
             yield step
         else:
             pause(POLL_S)
-
-
-def _may_pass(error: Exception) -> bool:
-    return not isinstance(error, KafkaError) or error.code in _PASSING
 
 
 def _is_taken(act: Callable[[VoterStep, Quorum], None], step: VoterStep, quorum: Quorum) -> bool:

@@ -7,9 +7,11 @@ import pytest
 
 from penstock.metadata.features import NEW_CLUSTER_FEATURES
 from penstock.migrate.check import Severity, Survey, can_move, check
+from penstock.migrate.markers import LEADER_RATE
 from penstock.migrate.plan import CannotMove, plan
 from penstock.migrate.properties import FILL_IN, GivenSetting, NewNode, Settings, properties
 from penstock.migrate.state import Broker, ClusterState, Kind, Replicas
+from penstock.migrate.surveying import refusal
 from penstock.model.ids import TopicPartition
 from penstock.settings.node import NodeSettings
 
@@ -122,3 +124,82 @@ def test_a_move_needs_brokers_enough() -> None:
         plan(state, [1, 2], [1])
     with pytest.raises(CannotMove, match="13 is not in the cluster"):
         plan(state, [1, 2], [13])
+
+
+# -- what a node of Penstock would refuse ------------------------------------------------------------------------------
+
+JAAS = "listener.name.inside.{}.sasl.jaas.config"
+STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+
+def refused(*given: tuple[str, str | None], other: list[GivenSetting] | None = None) -> dict[str, str]:
+    """The blockers of a cluster with these settings, which a node of Penstock would have, too. None: a password."""
+    names = {name for name, _ in given}
+    own = [*(each for each in GIVEN if each.name not in names), *(GivenSetting(*each) for each in given)]
+    settings = Settings({1: own, 2: own if other is None else other})
+    return blockers(settings=settings, refusal=refusal("id", settings))
+
+
+def sasl(mechanisms: str | None, jaas: str) -> list[tuple[str, str | None]]:
+    general = [("listener.security.protocol.map", "INSIDE:SASL_SSL,CONTROLLER:SSL"), (JAAS.format(jaas), None)]
+    enabled = [] if mechanisms is None else [("sasl.enabled.mechanisms", mechanisms)]
+    return [*general, *enabled, ("sasl.mechanism.inter.broker.protocol", jaas.upper()), ("ssl.key.password", None)]
+
+
+@pytest.mark.parametrize("mechanism", ["plain", "scram-sha-512"])
+def test_passwords_that_are_not_known_are_no_blocker(mechanism: str) -> None:
+    assert refused(*sasl(mechanism.upper(), mechanism)) == {}
+
+
+@pytest.mark.parametrize("mechanisms", [None, "GSSAPI", "PLAIN,GSSAPI", "PLAIN, COM.EXAMPLE"])
+def test_mechanisms_are_judged_though_passwords_are_missing(mechanisms: str | None) -> None:
+    found = refused(*sasl(mechanisms, "gssapi"))
+    assert "listener INSIDE has the mechanism" in found["SASL"] and "PLAIN, SCRAM-SHA-256" in found["SASL"]
+
+
+def test_mechanisms_of_a_listener_alone_count() -> None:
+    own = ("listener.name.inside.sasl.enabled.mechanisms", "GSSAPI")
+    assert "GSSAPI" in refused(*sasl("PLAIN", "plain"), own)["SASL"]
+    assert refused(own) == {}  # without SASL nobody asks for it
+
+
+def test_the_mechanism_of_the_nodes_themselves_is_judged() -> None:
+    given = dict(sasl("PLAIN", "plain")) | {"sasl.mechanism.inter.broker.protocol": "GSSAPI"}
+    assert "sasl.mechanism.inter.broker.protocol=GSSAPI is not available" in refused(*given.items())["settings"]
+
+
+@pytest.mark.parametrize("is_on_both", [True, False])
+def test_another_authorizer_is_a_blocker_though_passwords_are_missing(is_on_both: bool) -> None:
+    given = [("authorizer.class.name", "com.example.Ranger"), ("ssl.key.password", None)]
+    found = refused(*given, other=None if is_on_both else [*GIVEN, GivenSetting("authorizer.class.name", STANDARD)])
+    assert "com.example.Ranger decides who may do what" in found["authorizer"]
+
+
+def test_the_standard_authorizer_is_only_mentioned() -> None:
+    given = [*GIVEN, GivenSetting("authorizer.class.name", STANDARD), GivenSetting("super.users", "User:ANONYMOUS")]
+    settings = Settings({1: given})
+    assert refusal("id", settings) is None
+    (found,) = (each for each in check(survey(settings=settings)) if each.subject == "authorizer")
+    assert found.severity is Severity.REMARK and "ACLs are in the metadata" in found.words
+
+
+def test_a_setting_of_one_broker_alone_is_a_blocker() -> None:
+    policy = GivenSetting("create.topic.policy.class.name", "com.example.Policy")
+    assert "a policy in Java" in refused(other=[*GIVEN, policy])["create.topic.policy.class.name"]
+
+
+# -- other tools -------------------------------------------------------------------------------------------------------
+
+
+def test_throttles_and_moves_of_other_tools_are_named() -> None:
+    brokers = {1: dataclasses.replace(cluster().brokers[1], throttle={LEADER_RATE: "5"})}
+    state = dataclasses.replace(cluster(), throttled_by_others=["a"], brokers=brokers)
+    assert "settings of a" in blockers(state=state)["throttles"]
+    remarks = [each.words for each in check(survey(state=state)) if each.severity is Severity.REMARK]
+    assert any("brokers 1 have a throttle already" in words for words in remarks)
+    moving = Replicas((1, 2), (1,), 1, adding=(2,), removing=(1,))
+    state = dataclasses.replace(cluster(), partitions={TopicPartition("a", 0): moving})
+    assert "moved by another tool: a-0" in blockers(state=state)["partitions"]
+    ours = dataclasses.replace(moving, originals=(1,))
+    state = dataclasses.replace(cluster(), partitions={TopicPartition("a", 0): ours})
+    assert blockers(state=state) == {}

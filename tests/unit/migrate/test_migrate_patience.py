@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -10,10 +11,12 @@ import pytest
 from penstock.client.errors import TimedOut
 from penstock.migrate import moving
 from penstock.migrate.moving import Move, Progress
+from penstock.migrate.observe import finds_none_of
+from penstock.migrate.patience import patiently
 from penstock.migrate.plan import CannotMove
 from penstock.migrate.state import Quorum, Voter
 from penstock.migrate.voters import Change, VoterStep, after
-from penstock.migrate.voting import change_voters, patiently
+from penstock.migrate.voting import change_voters
 from penstock.model.errors import ErrorCode, KafkaError
 
 GONE = CannotMove("broker 11 is fenced: it takes no replicas")
@@ -43,6 +46,11 @@ class _Open:
 def test_a_move_waits_for_a_broker_that_died() -> None:
     reports = list(Scripted(False, GONE, TimedOut("no answer"), False, GONE, True).run(pause=lambda _: None))
     assert [report.done for report in reports] == [False, False, True]
+
+
+def test_a_topic_that_is_deleted_does_not_end_a_move() -> None:
+    gone = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic 'a'")
+    assert [report.done for report in Scripted(gone, False, gone, True).run(pause=lambda _: None)] == [False, True]
 
 
 @pytest.mark.parametrize("rounds", [[GONE], [False, FORBIDDEN]], ids=["it never was there", "refused"])
@@ -129,3 +137,14 @@ def test_it_is_not_asked_again_for_ever(failure: KafkaError, patience_s: float) 
 
     with pytest.raises(KafkaError):
         patiently(ask, patience_s=patience_s, pause=lambda _: None)
+
+
+def test_a_registered_broker_that_is_dead_is_named() -> None:
+    """Nobody can say whether it would find the new controllers: waiting for it does not help if it stays dead."""
+
+    def describe(resource: object, name: str) -> None:
+        raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {name} is not alive")
+
+    admin = cast(Any, SimpleNamespace(configs=SimpleNamespace(describe=describe)))
+    with pytest.raises(KafkaError, match=r"broker 2 is registered, but does not answer.*penstock migrate retire 2"):
+        patiently(lambda: finds_none_of(admin, [2], [("alpha", 9093)]), patience_s=-1.0)

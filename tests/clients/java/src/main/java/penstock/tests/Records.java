@@ -29,6 +29,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 final class Records {
     private final String bootstrap;
     private final Map<Integer, Reader> readers = new HashMap<>();
+    private final Map<String, Producer<byte[], byte[]>> pipelines = new HashMap<>();
 
     Records(String bootstrap) {
         this.bootstrap = bootstrap;
@@ -36,6 +37,8 @@ final class Records {
 
     void register(Map<String, Driver.Operation> operations) {
         operations.put("produce", this::produce);
+        operations.put("new_pipelining_producer", this::newPipeliningProducer);
+        operations.put("pipeline", this::pipeline);
         operations.put("open", this::open);
         operations.put("take", request -> readers.get(request.get("reader").asInt()).take(request));
         operations.put("close", request -> {
@@ -71,6 +74,34 @@ final class Records {
             }
         }
         return positions;
+    }
+
+    /** An idempotent producer that lives on, with a batch for each record and five requests in flight. */
+    private Object newPipeliningProducer(JsonNode request) {
+        Map<String, Object> settings = new HashMap<>();
+        settings.put("bootstrap.servers", bootstrap);
+        settings.put("acks", "all");
+        settings.put("enable.idempotence", true);
+        settings.put("batch.size", 1);
+        settings.put("max.in.flight.requests.per.connection", 5);
+        settings.put("delivery.timeout.ms", 300_000);
+        pipelines.put(
+            request.get("producer").asText(),
+            new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer()));
+        return null;
+    }
+
+    /** Send all values without waiting in between; return when they are acknowledged. */
+    private Object pipeline(JsonNode request) throws Exception {
+        Producer<byte[], byte[]> producer = pipelines.get(request.get("producer").asText());
+        List<Future<RecordMetadata>> answers = new ArrayList<>();
+        for (JsonNode value : request.get("values")) {
+            answers.add(producer.send(new ProducerRecord<>(request.get("topic").asText(), bytes(value))));
+        }
+        for (Future<RecordMetadata> answer : answers) {
+            answer.get();
+        }
+        return null;
     }
 
     private static ProducerRecord<byte[], byte[]> toProducerRecord(String topic, JsonNode record) throws IOException {
