@@ -30,8 +30,8 @@ logger = logging.getLogger("penstock.log")
 _MAX_BOUNDARIES = 64
 # Reads this close to the end of the log hit the page cache: the data was written a moment ago.
 _TAIL_BYTES = 4 * 1024 * 1024
-# A reader that takes this much at once probably goes on. If it had to wait for the disk, the kernel reads ahead what the
-# next read will take. From then on the kernel notices by itself that the file is read in sequence.
+# A reader that takes this much at once probably goes on. If it had to wait for the disk, the kernel reads ahead what
+# the next read will take. From then on the kernel notices by itself that the file is read in sequence.
 _READ_AHEAD_FROM = 64 * 1024
 # Attempts to find the newest record while the event loop appends.
 _ATTEMPTS = 3
