@@ -46,6 +46,10 @@ class File(Protocol):
         """The descriptor from which `sendfile` sends these bytes without waiting for the disk; None if it may wait."""
         ...
 
+    def read_ahead(self, size: int, position: int) -> None:
+        """Let the kernel bring these bytes into the page cache, without waiting for them."""
+        ...
+
     def pwrite(self, data: Buffer, position: int) -> None:
         """Write at `position`. A gap after the end of the file reads as zeros."""
         ...
@@ -204,6 +208,9 @@ class RealFile:
 
     def cached_descriptor(self, size: int, position: int) -> int | None:
         return self._fd if is_cached(self._fd, size, position) else None
+
+    def read_ahead(self, size: int, position: int) -> None:
+        os.posix_fadvise(self._fd, position, size, os.POSIX_FADV_WILLNEED)
 
     def pwrite(self, data: Buffer, position: int) -> None:
         written = os.pwrite(self._fd, data, position)

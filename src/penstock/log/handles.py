@@ -91,6 +91,10 @@ class OwnAccess:
             file = self._open[path] = self._files.open(path, read_only=True)
         return file.pread(size, position)
 
+    def read_ahead(self, path: str, size: int, position: int) -> None:
+        """See `File.read_ahead`. The file was read before."""
+        self._open[path].read_ahead(size, position)
+
     def __enter__(self) -> OwnAccess:
         return self
 

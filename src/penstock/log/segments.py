@@ -30,6 +30,9 @@ logger = logging.getLogger("penstock.log")
 _MAX_BOUNDARIES = 64
 # Reads this close to the end of the log hit the page cache: the data was written a moment ago.
 _TAIL_BYTES = 4 * 1024 * 1024
+# A reader that takes this much at once probably goes on. If it had to wait for the disk, the kernel reads ahead what
+# the next read will take. From then on the kernel notices by itself that the file is read in sequence.
+_READ_AHEAD_FROM = 64 * 1024
 # Attempts to find the newest record while the event loop appends.
 _ATTEMPTS = 3
 
@@ -196,7 +199,10 @@ class Segments:
             good = segment.verify(data, position, offset, min(max_offset, self._end_of(segment)), doubted=doubted)
             if good < size:
                 data, size, limit_offset = memoryview(data)[:good], good, -1
-        if limit_offset >= 0 and type(access) is LoopAccess:
+        if type(access) is OwnAccess:
+            if size >= _READ_AHEAD_FROM:
+                access.read_ahead(segment.path, size, position + size)
+        elif limit_offset >= 0:
             self._remember(limit_offset, segment, position + size)
         return Slice(data, int.from_bytes(data[:8], "big"), limit_offset)
 

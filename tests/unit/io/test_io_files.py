@@ -57,6 +57,17 @@ def test_reads_what_was_written_at_any_position(place: Place) -> None:
     file.close()
 
 
+def test_reading_ahead_changes_nothing(place: Place) -> None:
+    file = place.files.open(place("a"), create=True)
+    file.pwrite(b"hello", 0)
+    file.read_ahead(3, 0)
+    file.read_ahead(100, 3)  # beyond the end
+    file.read_ahead(100, 1000)
+    assert file.pread(100, 0) == b"hello"
+    assert file.size() == 5
+    file.close()
+
+
 def test_a_gap_reads_as_zeros(place: Place) -> None:
     file = place.files.open(place("a"), create=True)
     file.pwrite(b"end", 1000)
@@ -131,6 +142,7 @@ def test_a_closed_file_is_closed(place: Place) -> None:
     calls: list[Callable[[], object]] = [
         lambda: file.pread(1, 0),
         lambda: file.pread_cached(1, 0),
+        lambda: file.read_ahead(1, 0),
         lambda: file.pwrite(b"x", 0),
         lambda: file.pwritev([b"x"], 0),
         lambda: file.truncate(0),

@@ -22,7 +22,7 @@ from penstock.model.errors import ErrorCode, KafkaError
 from penstock.records.batch import CorruptBatch, iterate_headers, read_header
 from penstock.records.builder import build_batch
 from penstock.records.control import build_transaction_marker
-from penstock.simulator.twins.disk import SimulatedDisk
+from penstock.simulator.twins.disk import SimulatedDisk, SimulatedFile
 
 
 @pytest.fixture
@@ -143,6 +143,22 @@ def test_old_data_is_checked_once_and_never_served_if_corrupt(
     assert log.read_cached(0, 1, 11) is not None
     refusal(ErrorCode.CORRUPT_MESSAGE, lambda: log.read_cached(0, 1, 11, doubted=True))
     refusal(ErrorCode.CORRUPT_MESSAGE, log.read, 0, 1, 11)
+
+
+def test_a_large_read_that_waits_for_the_disk_reads_ahead(disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    ahead: list[tuple[str, int, int]] = []
+    monkeypatch.setattr(
+        SimulatedFile, "read_ahead", lambda self, size, position: ahead.append((self.path, size, position))
+    )
+    log = open_log(disk, topic(segment_bytes=1 << 20))
+    for _ in range(20):
+        append(log, 1, size=20_000)
+    end = log.log_end_offset
+    small = log.read(0, 30_000, end)
+    assert small.next_offset == 1 and ahead == []
+    large = log.read(0, 100_000, end)
+    assert ahead == [(f"{DIRECTORY}/{0:020}.log", len(large.data), len(large.data))]
+    assert log.read_cached(0, 100_000, end) is not None and len(ahead) == 1
 
 
 def test_a_shortened_file_is_noticed(log: Log, disk: SimulatedDisk) -> None:

@@ -121,6 +121,9 @@ class SimulatedFile:
     def cached_descriptor(self, size: int, position: int) -> int | None:
         return None  # there is no descriptor: simulated brokers read what they send
 
+    def read_ahead(self, size: int, position: int) -> None:
+        self._check(None)  # what is in memory is decided by `SimulatedDisk.cold` alone
+
     def pwrite(self, data: Buffer, position: int) -> None:
         inode = self._check("write", writing=True)
         if position < 0:
