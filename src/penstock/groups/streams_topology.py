@@ -174,7 +174,7 @@ def _of_repartition_topics(subtopologies: Sequence[Subtopology], topics: TopicsV
     # Round by round, as Kafka does. A subtopology decides its sinks in the first round that knows one of its inputs, so
     # after the first round only those are looked at that read what the round before has found.
     waiting = set(range(len(subtopologies)))
-    due = list(waiting)
+    due = waiting.copy()
     while unknown:
         found: dict[str, int] = {}
         for number in due:
@@ -194,7 +194,7 @@ def _of_repartition_topics(subtopologies: Sequence[Subtopology], topics: TopicsV
             )
         decided.update(found)
         unknown.difference_update(found)
-        due = [number for sink in found for number in readers.get(sink, ()) if number in waiting]
+        due = waiting.intersection(number for sink in found for number in readers.get(sink, ()))
     if any(topic.name not in decided for each in subtopologies for topic in each.repartition_source_topics):
         raise _invalid(
             "Failed to compute number of partitions for all repartition topics, because a repartition source topic is "
