@@ -18,7 +18,6 @@ from penstock.groups.shard import GroupShard
 from penstock.model.errors import ErrorCode
 from penstock.security.authorizer import GROUP_OPERATIONS, Operation, group_resource, topic_resource
 
-
 # In longer requests each group is described once: a short request could ask for a huge response.
 REPEATED_MAX: Final = 100
 
