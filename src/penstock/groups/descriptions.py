@@ -4,16 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from penstock.coordinator.decision import CoordinatorRecord
 from penstock.groups import share_assignor
 from penstock.groups.classic_group import ClassicGroup, ClassicState
-from penstock.groups.consumer_group import ConsumerGroup
+from penstock.groups.consumer_group import ConsumerGroup, ConsumerState
 from penstock.groups.consumer_member import ConsumerMember
 from penstock.groups.offset_deletion import OffsetDeletion
 from penstock.groups.records import classic_group_record
 from penstock.groups.share_heartbeat import share_group_or_error
 from penstock.groups.state import CLASSIC, CONSUMER, SHARE, STREAMS, GroupState
+from penstock.groups.streams_group import StreamsState
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import Uuid
 from penstock.protocol.messages import consumer_group_describe, describe_groups, share_group_describe
@@ -21,6 +23,25 @@ from penstock.protocol.messages.delete_groups import DeletableGroupResult
 from penstock.protocol.messages.list_groups import ListedGroup, ListGroupsRequest
 
 GROUP_ID_NOT_FOUND_SINCE = 6
+
+TYPES: Final = frozenset({CLASSIC, CONSUMER, SHARE, STREAMS})
+# Share groups have two of them.
+STATES: Final = frozenset(state.value.lower() for kind in (ClassicState, ConsumerState, StreamsState) for state in kind)
+
+
+def shortened(request: ListGroupsRequest) -> ListGroupsRequest:
+    """The same filters without repetitions and names that match nothing: every partition gets them."""
+    return ListGroupsRequest(
+        states_filter=_shortened(request.states_filter, STATES), types_filter=_shortened(request.types_filter, TYPES)
+    )
+
+
+def _shortened(names: list[str], known: frozenset[str]) -> list[str]:
+    return sorted(known.intersection(map(_normal, names))) or names[:1]
+
+
+def _normal(name: str) -> str:
+    return name.strip().lower()
 
 
 class Descriptions:
@@ -31,8 +52,8 @@ class Descriptions:
     # -- ListGroups ----------------------------------------------------------------------------------------------------
 
     def list_groups(self, request: ListGroupsRequest) -> list[ListedGroup]:
-        states = {state.strip().lower() for state in request.states_filter}
-        types = {kind.strip().lower() for kind in request.types_filter}
+        states = set(map(_normal, request.states_filter))
+        types = set(map(_normal, request.types_filter))
         known = self._state
         # A classic group may have members of any type; the others are named like theirs.
         found = [

@@ -167,22 +167,34 @@ def _repartition_counts(subtopologies: Sequence[Subtopology], topics: TopicsView
         if topic.partitions
     }
     unknown = {sink for each in subtopologies for sink in each.repartition_sink_topics} - decided.keys()
+    readers: dict[str, list[int]] = {}
+    for number, each in enumerate(subtopologies):
+        for topic in each.repartition_source_topics:
+            readers.setdefault(topic.name, []).append(number)
+    # Round by round, as Kafka does. A subtopology decides its sinks in the first round that knows one of its inputs, so
+    # after the first round only those are looked at that read what the round before has found.
+    waiting = set(range(len(subtopologies)))
+    due = waiting.copy()
     while unknown:
         found: dict[str, int] = {}
-        for each in subtopologies:
+        for number in due:
+            each = subtopologies[number]
             inputs = [topics.partition_count(topic) for topic in each.source_topics]
             inputs += [decided.get(topic.name, 0) for topic in each.repartition_source_topics]
             widest = max(inputs, default=0)
-            for sink in each.repartition_sink_topics:
-                if widest and sink in unknown:
-                    found[sink] = max(widest, found.get(sink, 0))
+            if not widest:
+                continue
+            waiting.discard(number)
+            for sink in unknown.intersection(each.repartition_sink_topics):
+                found[sink] = max(widest, found.get(sink, 0))
         if not found:
             raise _invalid(
                 "Failed to compute number of partitions for all repartition topics. There may be loops in the topology "
                 "that cannot be resolved."
             )
         decided.update(found)
-        unknown -= found.keys()
+        unknown.difference_update(found)
+        due = waiting.intersection(number for sink in found for number in readers.get(sink, ()))
     if any(topic.name not in decided for each in subtopologies for topic in each.repartition_source_topics):
         raise _invalid(
             "Failed to compute number of partitions for all repartition topics, because a repartition source topic is "

@@ -60,10 +60,19 @@ class CharSet:
     def ranges(self) -> Iterable[tuple[int, int]]:
         return zip(self.boundaries[::2], self.boundaries[1::2], strict=True)
 
+    @property
+    def size(self) -> int:
+        return sum(end - first for first, end in self.ranges)
+
+    @property
+    def case_work(self) -> int:
+        """The number of ranges and characters that `ignoring_case` looks at."""
+        return len(self.boundaries) + min(self.size, len(_alike()))
+
     def ignoring_case(self) -> CharSet:
         """Return the set with all characters that differ only by case from one in it."""
         alike = _alike()
-        if sum(end - first for first, end in self.ranges) < len(alike):
+        if self.size < len(alike):
             inside: Iterable[str] = (chr(code) for span in self.ranges for code in range(*span))
         else:
             inside = (char for char in alike if char in self)

@@ -15,6 +15,9 @@ from penstock.regex.char_set import CharSet, of_category, union
 # RE2's limits on one repetition, and on the product of nested ones.
 MAX_REPEAT: Final = 1000
 MAX_NESTING: Final = 100
+# The number of ranges and characters that may be looked at to build the sets of an expression, a tenth of a second of
+# work: a set of four characters in the expression, like `\pL`, may have thousands.
+MAX_SET_WORK: Final = 100_000
 
 
 class InvalidRegex(ValueError):
@@ -111,6 +114,7 @@ class _Parser:
         # The active flags: i (ignore case), m (`^` and `$` also match at lines), s (a dot matches the end of a line).
         self._flags = frozenset[str]()
         self._names: set[str] = set()
+        self._set_work_left = MAX_SET_WORK
 
     @property
     def has_more(self) -> bool:
@@ -261,7 +265,15 @@ class _Parser:
     # -- characters ----------------------------------------------------------------------------------------------------
 
     def _cased(self, chars: CharSet) -> CharSet:
-        return chars.ignoring_case() if "i" in self._flags else chars
+        if "i" not in self._flags:
+            return chars
+        self._work(chars.case_work)
+        return chars.ignoring_case()
+
+    def _work(self, size: int) -> None:
+        self._set_work_left -= size
+        if self._set_work_left < 0:
+            raise InvalidRegex("expression too large")
 
     def _escape(self) -> Node:
         char = self._next("trailing backslash at end of expression")
@@ -314,6 +326,7 @@ class _Parser:
             found = CharSet.of_ranges(_SCRIPTS[name])
         else:
             raise InvalidRegex(rf"invalid character class range: `\p{{{name}}}`")
+        self._work(len(found.boundaries))
         found = self._cased(found)
         return ~found if negated else found
 
@@ -325,6 +338,7 @@ class _Parser:
                 raise InvalidRegex("missing closing ]")
             items.append(self._class_item())
         self._at += 1
+        self._work(sum(len(item.boundaries) for item in items))
         found = union(items)
         return ~found if negated else found
 

@@ -36,18 +36,22 @@ def describe(transactional_id: str, current: Transaction | None) -> Described:
     )
 
 
+def shorten(request: ListTransactionsRequest) -> None:
+    """Drop repetitions and names that match nothing from the filters: every partition gets them."""
+    names = dict.fromkeys(request.state_filters)
+    known = [name for name in names if Status.by_label(name) is not None]
+    request.state_filters = known or request.state_filters[:1]
+    request.producer_id_filters = list(set(request.producer_id_filters))
+
+
 def list_transactions(
     transactions: Iterable[Transaction], request: ListTransactionsRequest, now_ms: int
 ) -> ListTransactionsResponse:
     """List the transactions that match all given filters. Unknown states are reported and match nothing."""
     response = ListTransactionsResponse()
-    statuses: set[Status] = set()
-    for name in request.state_filters:
-        status = Status.by_label(name)
-        if status is not None:
-            statuses.add(status)
-        elif name not in response.unknown_state_filters:
-            response.unknown_state_filters.append(name)
+    names = dict.fromkeys(request.state_filters)
+    statuses = {status for name in names if (status := Status.by_label(name)) is not None}
+    response.unknown_state_filters = [name for name in names if Status.by_label(name) is None]
     producer_ids = set(request.producer_id_filters)
     try:
         pattern = _compile(request.transactional_id_pattern) if request.transactional_id_pattern else None

@@ -87,7 +87,7 @@ def refused_add_partitions(
 
 
 def merge_list(parts: Iterable[ListTransactionsResponse]) -> ListTransactionsResponse:
-    """Merge the answers of all shards of a broker.
+    """Merge the answers of all shards of a broker. The first knows all names of states that are unknown.
 
     One shard that fails fails the whole, since operators must not miss a hanging transaction.
     """
@@ -95,6 +95,6 @@ def merge_list(parts: Iterable[ListTransactionsResponse]) -> ListTransactionsRes
     for part in parts:
         if part.error_code:
             return ListTransactionsResponse(error_code=part.error_code)
-        merged.unknown_state_filters = part.unknown_state_filters
+        merged.unknown_state_filters = merged.unknown_state_filters or part.unknown_state_filters
         merged.transaction_states += part.transaction_states
     return merged

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import time
 
 import pytest
 from hypothesis import given
@@ -187,3 +188,27 @@ def test_an_ordinary_expression_matches_any_number_of_names(expression: str) -> 
     for number in range(20_000):
         name = f"company.region-{number % 7}.service-{number % 100}.events.v{number}"
         assert regex.matches(name) == (known.fullmatch(name) is not None)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        r"\p{L}" * 6500,
+        "[" + r"\p{L}" * 6500 + "]",
+        "(?i)[" + r"\p{L}" * 6500 + "]",
+        "(?i)" + r"[^\P{L}a]" * 3000,
+        "(?i)" + "".join(f"[{chr(0x100 + number)}-\uffff]" for number in range(6500)),
+        "(?i)[" + "".join(f"{chr(0x100 + number)}-\uffff" for number in range(6500)) + "]",
+    ],
+)
+def test_large_sets_of_characters_are_refused_before_they_take_long(expression: str) -> None:
+    """An expression comes in one string of a request: 32 kB, which took a minute to compile."""
+    began = time.process_time()
+    with pytest.raises(InvalidRegex, match="expression too large"):
+        Regex(expression)
+    assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize("expression", [r"(?i)[\p{L}\p{N}_-]+\.[\p{L}\p{N}_-]+", "(?i)" + "[a-z0-9._-]" * 249])
+def test_sets_of_usual_expressions_are_small(expression: str) -> None:
+    assert Regex(expression).matches("Ärger.1" if "L" in expression else "Aa" * 124 + "-")

@@ -19,7 +19,7 @@ VERSIONS = (0, 6)
 
 def handle(services: GroupServices, request: Request, message: DescribeGroupsRequest) -> None:
     response = DescribeGroupsResponse()
-    answer = request.park()
+    answer = request.park(mute=True)
     caller = caller_of(request)
 
     def described(part: DescribeGroupsResponse) -> None:
@@ -45,4 +45,4 @@ def handle(services: GroupServices, request: Request, message: DescribeGroupsReq
 
     names = dict.fromkeys(message.groups)
     gathering = Gathering(len(names), lambda: answer(response))
-    ask_each(services.coordinators.groups.upkeep, names, ask_for)
+    ask_each(services.coordinators.groups.upkeep, request, names, ask_for)

@@ -19,7 +19,7 @@ VERSIONS = (0, 0)
 
 def handle(services: TransactionServices, request: Request, message: DescribeTransactionsRequest) -> None:
     response = DescribeTransactionsResponse()
-    answer = request.park()
+    answer = request.park(mute=True)
     caller = caller_of(request)
 
     def described(part: DescribeTransactionsResponse) -> None:
@@ -47,4 +47,4 @@ def handle(services: TransactionServices, request: Request, message: DescribeTra
 
     names = dict.fromkeys(message.transactional_ids)
     gathering = Gathering(len(names), lambda: answer(response))
-    ask_each(services.coordinators.transactions.upkeep, names, ask_for)
+    ask_each(services.coordinators.transactions.upkeep, request, names, ask_for)

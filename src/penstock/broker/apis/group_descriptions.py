@@ -7,7 +7,7 @@ would show.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from penstock.broker.apis.services import GroupServices
 from penstock.broker.coordinators.questions import Gathering, ask_each, caller_of
@@ -17,6 +17,9 @@ from penstock.coordinator.decision import Caller, Decision
 from penstock.groups.shard import GroupShard
 from penstock.model.errors import ErrorCode
 from penstock.security.authorizer import GROUP_OPERATIONS, Operation, group_resource, topic_resource
+
+# In longer requests each group is described once: a short request could ask for a huge response.
+REPEATED_MAX: Final = 100
 
 
 class GroupKind(NamedTuple):
@@ -35,7 +38,7 @@ def describe_groups(
     kind: GroupKind, is_served: bool, services: GroupServices, request: Request, group_ids: Iterable[str], message: Any
 ) -> None:
     response = kind.response()
-    answer = request.park()
+    answer = request.park(mute=True)
     caller = caller_of(request)
 
     def described(part: Any) -> None:
@@ -67,5 +70,7 @@ def describe_groups(
         )
 
     names = list(group_ids)  # one that is named twice is described twice, as by Kafka
+    if len(names) > REPEATED_MAX:
+        names = list(dict.fromkeys(names))
     gathering = Gathering(len(names), lambda: answer(response))
-    ask_each(services.coordinators.groups.upkeep, names, ask_for)
+    ask_each(services.coordinators.groups.upkeep, request, names, ask_for)

@@ -7,6 +7,7 @@ from penstock.broker.coordinators.partition import CoordinatorPartition
 from penstock.broker.coordinators.questions import Gathering, ask_each, caller_of
 from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.net.request import Request
+from penstock.groups.descriptions import shortened
 from penstock.groups.shard import GroupShard
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
@@ -17,9 +18,10 @@ VERSIONS = (0, 5)
 
 def handle(services: GroupServices, request: Request, message: ListGroupsRequest) -> None:
     response = ListGroupsResponse()
+    wanted = shortened(message)
     partitions = list(services.coordinators.groups.partitions.values())
     may_see_all = request.could(Operation.DESCRIBE, CLUSTER)
-    answer = request.park()
+    answer = request.park(mute=True)
     caller = caller_of(request)
 
     def listed(part: ListGroupsResponse) -> None:
@@ -37,9 +39,9 @@ def handle(services: GroupServices, request: Request, message: ListGroupsRequest
 
     def ask(partition: CoordinatorPartition[GroupShard]) -> None:
         partition.submit(
-            lambda shard, token, now_ms: shard.list_groups(message, token, caller, now_ms),
+            lambda shard, token, now_ms: shard.list_groups(wanted, token, caller, now_ms),
             Waiting(listed, lambda code: ListGroupsResponse(error_code=code)),
         )
 
     gathering = Gathering(len(partitions), done)
-    ask_each(services.coordinators.groups.upkeep, partitions, ask)
+    ask_each(services.coordinators.groups.upkeep, request, partitions, ask)

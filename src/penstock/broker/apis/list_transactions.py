@@ -12,7 +12,7 @@ from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.net.request import Request
 from penstock.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from penstock.security.authorizer import Operation, transactional_id_resource
-from penstock.transactions.listing import list_transactions
+from penstock.transactions.listing import list_transactions, shorten
 from penstock.transactions.routing import merge_list
 from penstock.transactions.shard import TransactionShard
 
@@ -26,8 +26,9 @@ def handle(
     parts = [list_transactions((), message, 0)]
     if parts[0].error_code:
         return parts[0]
+    shorten(message)
     partitions = list(services.coordinators.transactions.partitions.values())
-    answer = request.park()
+    answer = request.park(mute=True)
     caller = caller_of(request)
 
     def done() -> None:
@@ -50,5 +51,5 @@ def handle(
         )
 
     gathering = Gathering(len(partitions), done)
-    ask_each(services.coordinators.transactions.upkeep, partitions, ask)
+    ask_each(services.coordinators.transactions.upkeep, request, partitions, ask)
     return None

@@ -45,7 +45,7 @@ LIBRDKAFKA = "rdkafka"  # clients that are built on it have this in their softwa
 def handle(services: GroupServices, request: Request, message: OffsetFetchRequest) -> None:
     groups = _each_once(message.groups) if request.version >= GROUPS_SINCE else [_as_group(message)]
     answers: list[OffsetFetchResponseGroup] = []
-    answer = request.park()
+    answer = request.park(mute=len(groups) > 1)
 
     def done() -> None:
         if request.version >= GROUPS_SINCE:
@@ -60,7 +60,7 @@ def handle(services: GroupServices, request: Request, message: OffsetFetchReques
     if len(groups) == 1:
         ask(groups[0])
     else:
-        ask_each(services.coordinators.groups.upkeep, groups, ask)
+        ask_each(services.coordinators.groups.upkeep, request, groups, ask)
 
 
 def _each_once(groups: list[OffsetFetchRequestGroup]) -> list[OffsetFetchRequestGroup]:

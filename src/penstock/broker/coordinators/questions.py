@@ -47,15 +47,21 @@ def ask_group(
     return None
 
 
-def ask_each(slices: Slices, keys: Iterable[Key], question: Callable[[Key], None]) -> None:
-    """Ask in slices: a short request may name many keys, or keys with large answers."""
+def ask_each(slices: Slices, request: Request, keys: Iterable[Key], question: Callable[[Key], None]) -> None:
+    """Ask in slices: a short request may name many keys, or keys with large answers.
+
+    Other work takes turns with it: the timers of all groups would otherwise wait for the last key. Nothing more is
+    asked for a client that has disconnected.
+    """
     left = iter(keys)
 
     def work(until: float) -> bool:
-        for key in left:
-            question(key)
-            if slices.is_over(until):
-                return True
+        if not request.connection.is_closed:
+            for key in left:
+                question(key)
+                if slices.is_over(until):
+                    slices.add(work)
+                    break
         return False
 
     slices.add(work)

@@ -59,8 +59,9 @@ class LongAnswers:
             logger.exception("API %d v%d cannot be answered", request.api_key, request.version)
             request.connection.abort()
             return False
-        if response is _UNFINISHED:
-            return True
+        if response is _UNFINISHED:  # the other answers have a slice before the next one of this
+            self._slices.add(partial(self._slice, request, steps, reply))
+            return False
         request.settle(response)
         encoding = self._loop.run_in_executor(None, request.parts, response)
         encoding.add_done_callback(partial(self._encoded, request, reply))

@@ -101,6 +101,25 @@ def test_others_have_their_turn_between_slices() -> None:
     asyncio.run(play())
 
 
+def test_a_longer_answer_does_not_hold_up_a_later_one() -> None:
+    async def play() -> None:
+        endless, later = Wire(), Wire()
+        long_answers: Any = LongAnswers(clockwork(asyncio.get_running_loop(), SLICE_S))  # type: ignore[arg-type]
+
+        def work() -> Generator[None, None, str]:
+            while not later.completed:
+                yield
+            return "at last"
+
+        assert long_answers.begin(endless, work()) is None
+        assert long_answers.begin(later, steps([])) is None
+        async with asyncio.timeout(10):
+            await endless.done.wait()
+        assert (later.completed, endless.completed) == (["whole"], ["at last"])
+
+    asyncio.run(play())
+
+
 def test_a_client_that_has_gone_is_not_worked_for() -> None:
     async def play() -> None:
         wire = Wire()
