@@ -6,8 +6,6 @@ import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from penstock.pipelines.engine.backfill_ranges import NOTE, agreed
 from penstock.pipelines.operate.backfill import Backfill
 from penstock.pipelines.sinks.hadoop_files import Files
