@@ -10,6 +10,7 @@ from penstock.client.access import open_access
 from penstock.pipelines.check.analysis import analyse
 from penstock.pipelines.check.checks import check
 from penstock.pipelines.check.query_plan import plan
+from penstock.pipelines.engine.failures import message_of
 from penstock.pipelines.operate import graph
 from penstock.pipelines.spec.loading import dumped, load
 from penstock.pipelines.spec.secrets import Secret, SecretMissing, plain, plain_of_topic, redacted
@@ -44,6 +45,13 @@ sinks: {{out: {{from: orders, topic: out}}}}
     assert revealed == {"url": f"jdbc:x?password={VALUE}", "key": "staple-battery", "fetchsize": "10"}
     assert not any(VALUE in text or "staple" in text for text in [*shown, repr(pipeline), repr(options)])
     assert redacted(f"cannot reach jdbc:x?password={VALUE}: staple-battery") == "cannot reach jdbc:x?password=***: ***"
+
+
+def test_a_secret_is_not_shown_where_a_message_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LONG_SECRET", "correct-horse-battery")
+    assert Secret("${secret:env:LONG_SECRET}").reveal() == "correct-horse-battery"
+    for before in range(470, 500):
+        assert "correct" not in message_of(ValueError("x" * before + "correct-horse-battery"))
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,16 @@ def test_documents(server: SearchServer) -> None:
     assert 'For input string: "many"' in refused.reason
     assert sorted(server.documents("orders")) == ["a", "c", "ž/1"]
 
+    # So is one whose id the server would refuse together with all others of the request.
+    long = "ž" * 256 + "x"
+    refused, empty = sorted(
+        write(server.address, "orders", (long, {}), ("", {}), (long[:-1], {"number": 6})).refused,
+        key=lambda each: each.origin,
+    )
+    assert (refused.origin, refused.reason) == ("t-0-0", "its key has 513 bytes, more than the 512 of an _id")
+    assert empty.origin == "t-0-1"
+    assert server.documents("orders")[long[:-1]] == {"number": 6}
+
     # What is wrong with the index is not the fault of a document.
     with pytest.raises(PipelineFailed, match=r"400 .*must be lowercase"):
         write(server.address, "Orders", ("a", {}))

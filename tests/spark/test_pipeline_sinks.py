@@ -142,6 +142,25 @@ def test_delta_tables_of_others(spark: SparkSession, tmp_path: Path) -> None:
     assert DeltaTable(path).to_pyarrow_table().to_pylist() == [{"id": 1, "amount": 1}]
 
 
+def test_versions_in_partitions_of_time(spark: SparkSession, tmp_path: Path) -> None:
+    """What is read from the table and written to it again is as it was, in every time zone."""
+    path = str(tmp_path / "table")
+    to = Destination("shop", "orders", "lake", path, ("on",), key=("id",), history=True, history_time="at")
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    try:
+        for batch in range(3):
+            times = f"TIMESTAMP '2026-05-01 0{batch}:00:00Z' AS at, TIMESTAMP '2026-05-01 00:00:00Z' AS on"
+            DeltaSink(to).write(spark.sql(f"SELECT 1L AS id, {batch} AS n, {times}"), batch)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", str(before))
+
+    rows = DeltaTable(path).to_pyarrow_table().sort_by("n").to_pylist()
+    assert [(row["n"], row["on"]) for row in rows] == [
+        (n, datetime.datetime(2026, 5, 1, tzinfo=datetime.UTC)) for n in range(3)
+    ]
+
+
 def test_delta_with_a_key(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "table")
     to = Destination("shop", "orders", "lake", path, ("flag",), {"optimizeEvery": "4"}, key=("id",))

@@ -83,6 +83,7 @@ def test_a_time_says_where_to_begin_and_spark_looks_again() -> None:
         LessThan(TIME, NOON),
         LessThanOrEqual(TIME, NOON),
         GreaterThan(TIME, "noon"),
+        GreaterThan(TIME, NOON.replace(year=1969)),
         In(TIME, (NOON, None)),
         Not(EqualTo(OFFSET, 5)),
         EqualTo(OFFSET, None),

@@ -79,7 +79,7 @@ def agreed(files: Files, place: str, pipeline: str, wanted: Backfill, found: dic
                     f"it, or another --as for another one"
                 )
         return from_json(json.dumps(note["ranges"]))
-    if names:
+    if set(names) - {f"{NOTE}.draft"}:
         raise BackfillRefused(f"{place} has checkpoints that are of no backfill; choose another --as")
     files.write_note(f"{place}/{NOTE}", {"asked": asked, "ranges": json.loads(to_json(found))})
     return found

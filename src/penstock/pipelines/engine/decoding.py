@@ -29,6 +29,7 @@ _OTHER_JSON = "JSON that does not fit the schema"
 _NULL = "null in a column that is NOT NULL"
 _UNKNOWN_FIELDS = "fields that the schema lacks"
 _STRUCT = "STRUCT"
+_YEAR_10001_S = 253_433_923_200
 _ERROR_TYPE = "struct<reason:string,field:string,kind:string>"
 
 
@@ -101,6 +102,15 @@ def _json_error(source: TopicSource, columns: dict[str, bool], directory: str) -
     text, corrupt = f.col("__text"), f.col(f"{_VALUE}.{_CORRUPT}")
     error = f.when(corrupt.isNotNull() & f.try_parse_json(text).isNull(), _error(f.lit(_NOT_JSON), None, _NOT_JSON))
     error = error.when(corrupt.isNotNull(), _misfit(source.value, directory))
+    error = error.when(
+        _goes_on(text, source.value), _error(f.lit(f"{_NOT_JSON}: more after the object"), None, _NOT_JSON)
+    )
+    for path, kind in _leaves(sql.parsed_types(schemas.text(source.value, directory)), ()):
+        if kind in ("TIMESTAMP", "TIMESTAMP_LTZ"):
+            name = ".".join(path)
+            why = f"{_OTHER_JSON}: {name} is after the year 10000; a number in a TIMESTAMP is in seconds"
+            too_late = f.unix_seconds(_at(f.col(_VALUE), path)) >= _YEAR_10001_S
+            error = error.when(too_late, _error(f.lit(why), f.lit(name)))
     for name, nullable in columns.items():
         if not nullable:
             null = _error(f.lit(f"{name} is null"), f.lit(name), _NULL)
@@ -113,6 +123,17 @@ def _json_error(source: TopicSource, columns: dict[str, bool], directory: str) -
             message = f.raise_error(message).cast("string")
         error = error.when(f.size(more) > 0, _error(message, names, _UNKNOWN_FIELDS))
     return error
+
+
+def _goes_on(text: Column, coding: Decoding) -> Column:
+    """Whether there is more than one JSON value, of which Spark reads the first and passes over the others. Only a text
+    that looks like it is read again, as an array, which then is malformed or has several items."""
+    from pyspark.sql import functions as f
+
+    trimmed = f.rtrim(text, f.lit(" \r\n\t"))
+    looks = (f.locate("}", text) != f.length(trimmed)) & (~trimmed.endswith("}") | text.rlike(r"\}[\s,]*\{"))
+    items = f.from_json(f.concat(f.lit("["), text, f.lit("]")), "array<string>", plain(coding.options))
+    return (f.length(trimmed) > 0) & looks & ~f.size(items).eqNullSafe(1)
 
 
 def _misfit(coding: Decoding, directory: str) -> Column:

@@ -146,7 +146,7 @@ def explain(error: BaseException) -> Failure:
     text = str(getattr(error, "desc", None) or error).partition("=== Streaming Query ===")[0]
     cause = _cause(error, text)
     place = "" if cause.is_ours else _place(text)
-    why = redacted(_FAILED_QUERY.sub("", cause.why).strip()[:_CHARACTERS_MAX]) + place
+    why = redacted(_FAILED_QUERY.sub("", cause.why).strip())[:_CHARACTERS_MAX] + place
     return Failure(_what(text, why), why, _advice(cause, text))
 
 

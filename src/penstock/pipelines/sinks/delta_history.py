@@ -59,7 +59,7 @@ def _known(table: Any, new: DataFrame, to: Destination) -> DataFrame | None:
     import pyarrow as pa
 
     schema: pa.Schema = pa.schema(table.schema().to_arrow())
-    reader = new.sparkSession.read.schema(from_arrow_schema(schema)).option("basePath", to.path)
+    reader = new.sparkSession.read.schema(from_arrow_schema(schema)).options(basePath=to.path, timeZone="UTC")
     return having(reader.parquet(*files), new, to.key, "left_semi")
 
 

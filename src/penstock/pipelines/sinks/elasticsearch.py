@@ -44,6 +44,7 @@ _BACKOFF_S = (0.5, 1.0, 2.0, 4.0, 8.0)
 _FOR_A_WHILE = (408, 429, 502, 503, 504)
 _BAD_REQUEST = 400
 _NOT_THE_DOCUMENT = ("invalid_index_name_exception",)
+_ID_BYTES_MAX = 512
 _REQUEST_S = 60.0
 _SAID_MAX = 500
 
@@ -183,8 +184,8 @@ def _bulks(batches: Iterator[pa.RecordBatch], receipt: Receipt) -> Iterator[list
     for batch in batches:
         receipt.rows += batch.num_rows
         for id_, text, origin in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            if id_ is None:
-                receipt.refuse("its key is NULL", origin)
+            if why := _no_id(id_):
+                receipt.refuse(why, origin)
                 continue
             bulk[id_] = Document(id_, text, origin)
             size += len(text)
@@ -193,6 +194,14 @@ def _bulks(batches: Iterator[pa.RecordBatch], receipt: Receipt) -> Iterator[list
                 bulk, size = {}, 0
     if bulk:
         yield list(bulk.values())
+
+
+def _no_id(key: str | None) -> str:
+    """Why the server would refuse the key; for one that is too long, it would refuse the whole request."""
+    if key is None:
+        return "its key is NULL"
+    size = len(key.encode())
+    return f"its key has {size} bytes, more than the {_ID_BYTES_MAX} of an _id" if size > _ID_BYTES_MAX else ""
 
 
 def _sent(

@@ -15,8 +15,9 @@ class Files:
 
     def __init__(self, session: SparkSession, path: str) -> None:
         self._jvm: Any = session.sparkContext._jvm
-        configuration = session._jsparkSession.sessionState().newHadoopConf()
-        self._system = self._path(path).getFileSystem(configuration)
+        self._gateway: Any = session.sparkContext._gateway
+        self._configuration = session._jsparkSession.sessionState().newHadoopConf()
+        self._system = self._path(path).getFileSystem(self._configuration)
 
     def qualified(self, path: str) -> str:
         return str(self._system.makeQualified(self._path(path)).toString())
@@ -56,8 +57,7 @@ class Files:
             stream.write(bytearray(json.dumps(value).encode()))
         finally:
             stream.close()
-        self.delete(path)
-        self.move(draft, path)
+        self._replace(draft, path)
 
     def read_note(self, path: str) -> Any:
         stream = self._system.open(self._path(path))
@@ -65,6 +65,25 @@ class Files:
             return json.loads(bytes(stream.readAllBytes()))
         finally:
             stream.close()
+
+    def _replace(self, source: str, target: str) -> None:
+        """At once: at no time there is neither the earlier file nor the new one."""
+        from py4j.protocol import Py4JJavaError
+
+        options = getattr(self._jvm.org.apache.hadoop.fs, "Options$Rename")
+        overwrite = self._gateway.new_array(options, 1)
+        overwrite[0] = options.OVERWRITE
+        try:
+            context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(
+                self._system.getUri(), self._configuration
+            )
+        except Py4JJavaError as error:
+            if "UnsupportedFileSystemException" not in str(error.java_exception):
+                raise
+            self.delete(target)
+            self.move(source, target)
+        else:
+            context.rename(self._path(source), self._path(target), overwrite)
 
     def _path(self, text: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(text)

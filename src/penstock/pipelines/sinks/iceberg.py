@@ -28,6 +28,7 @@ from penstock.pipelines.sinks.histories import beginning, shaped, versions
 from penstock.pipelines.sinks.iceberg_files import FILE, TableFiles
 from penstock.pipelines.sinks.shaping import having
 from penstock.pipelines.spec.problems import PipelineFailed
+from penstock.pipelines.spec.secrets import redacted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -186,7 +187,7 @@ def _database_errors() -> tuple[type[Exception], ...]:
 
 
 def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
+    return " ".join(redacted(str(error)).split())[:300]
 
 
 def _range(rows: DataFrame, key: Sequence[str]) -> Any:

@@ -141,7 +141,9 @@ def _by_time(selection: Selection, each: Filter, value: Any) -> Selection:
     if not isinstance(each, EqualTo | EqualNullSafe | GreaterThan | GreaterThanOrEqual | In):
         return selection
     earliest = _milliseconds(value)
-    return replace(selection, from_time=max(earliest, selection.from_time or 0, 0))
+    if earliest <= 0:
+        return selection  # brokers search for times since 1970 only, and records may have earlier ones
+    return replace(selection, from_time=max(earliest, selection.from_time or 0))
 
 
 def _milliseconds(moment: datetime) -> int:
