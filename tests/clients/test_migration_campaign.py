@@ -70,7 +70,8 @@ class Settings:
 
     def _told(self) -> list[str]:
         with self._world.admin() as admin:
-            told = [repr(each) for each in (*admin.quotas.describe(), *admin.users.list())]
+            told = [f"{sorted(each.entity.items())} {sorted(each.values.items())}" for each in admin.quotas.describe()]
+            told += [f"{each.name} {sorted(each.mechanisms.items())}" for each in admin.users.list()]
             if self._world.secure:
                 told += [f"{each.token_id} {each.hmac.hex()} {each!r}" for each in admin.tokens.list()]
         return sorted(told)

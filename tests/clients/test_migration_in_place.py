@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -136,6 +138,44 @@ def test_one_directory_is_opened_by_either(tmp_path: Path, how: str) -> None:
             penstock.kill()
         if kafka.running:
             kafka.kill()
+
+
+@pytest.mark.timeout(600)  # as above
+def test_a_directory_that_penstock_has_made_is_opened_by_kafka(tmp_path: Path) -> None:
+    """With the feature levels of its release; those of 4.4, which are Penstock's own, it refuses."""
+    for level in ("4.3", None):
+        port, controller_port = free_ports(2)
+        kafka = KafkaNode(1, tmp_path / f"kafka-{level}", version=RELEASE, port=port, controller_port=controller_port)
+        kafka.directory.mkdir()
+        penstock = twin(kafka, tmp_path / f"penstock-{level}")
+        penstock.write_properties()
+        levels = ["--release-version", level] if level else []
+        command = [sys.executable, "-m", "penstock", "format", penstock.properties_path, "--cluster-id", CLUSTER_ID]
+        subprocess.run([*command, *levels], check=True, capture_output=True)
+        try:
+            penstock.start()
+            penstock.wait_ready(90)
+            with Admin(kafka.bootstrap, timeout=30.0) as admin:
+                admin.topics.create("orders", partitions=2, replication_factor=1)
+                admin.topics.create("state", partitions=1, replication_factor=1, configs={"cleanup.policy": "compact"})
+            use(kafka.bootstrap, range(100))
+            penstock.stop()
+            kafka.start()
+            if level is None:
+                assert kafka.process is not None
+                assert kafka.process.wait(120) != 0 and "metadata.version" in kafka.log_text()
+                continue
+            kafka.wait_ready()
+            use(kafka.bootstrap, range(100, 200))
+            kafka.stop()
+            penstock.start()
+            penstock.wait_ready(90)
+            use(kafka.bootstrap, range(200, 300))
+        finally:
+            if penstock.running:
+                penstock.kill()
+            if kafka.running:
+                kafka.kill()
 
 
 @pytest.mark.timeout(1800)

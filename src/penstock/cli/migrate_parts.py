@@ -123,7 +123,7 @@ class _Bar:
     def read(self, size: int) -> None:
         """So many bytes more were read to compare them, which may take long."""
         self._read += size
-        if time.monotonic() > self._due:
+        if self._steps and time.monotonic() > self._due:
             self.show(self._steps)
 
     def close(self) -> None:
