@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from chaos.outages import killed, paused, stopped
+from chaos.outages import kill_and_restart, killed, paused, stopped
 from chaos.workload import Writer
 from penstock.testing.clusters import RunningCluster
 from penstock.testing.nodes import RunningNode
@@ -120,12 +120,7 @@ def cut_controller_off(scene: Scene) -> None:
 
 
 def kill_all_brokers(scene: Scene) -> None:
-    for broker in scene.cluster.brokers:
-        broker.kill()
-    for broker in scene.cluster.brokers:
-        broker.begin_start()
-    for broker in scene.cluster.brokers:
-        broker.wait_ready()
+    kill_and_restart(scene.cluster.brokers)
     scene.progress()
     scene.whole()
 

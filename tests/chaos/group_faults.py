@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from chaos.faults import PROPERTIES as CLUSTER_PROPERTIES
 from chaos.group_ledger import Ledger
 from chaos.member_scene import INTERNAL_PARTITIONS, METADATA_MS, MemberScene
-from chaos.outages import killed, paused, stopped
+from chaos.outages import kill_and_restart, killed, paused, stopped
 from chaos.programs import KILLED, Program
 from waiting import wait_until
 
@@ -207,12 +207,7 @@ def restart_all_brokers(scene: MemberScene) -> None:
 
 
 def kill_all_brokers(scene: MemberScene) -> None:
-    for broker in scene.cluster.brokers:
-        broker.kill()
-    for broker in scene.cluster.brokers:
-        broker.begin_start()
-    for broker in scene.cluster.brokers:
-        broker.wait_ready()
+    kill_and_restart(scene.cluster.brokers)
     scene.progress()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from penstock.testing.nodes import RunningNode
@@ -22,6 +22,16 @@ def killed(*nodes: RunningNode) -> Iterator[None]:
     yield
     for node in reversed(nodes):
         node.start()
+
+
+def kill_and_restart(nodes: Sequence[RunningNode]) -> None:
+    """All at once: none of them waits for another."""
+    for node in nodes:
+        node.kill()
+    for node in nodes:
+        node.begin_start()
+    for node in nodes:
+        node.wait_ready()
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ from clients.drivers import DEADLINE_S
 from clients.drivers.kafka_python import KafkaPython
 from waiting import wait_until
 
-pytest.register_assert_rewrite("contract")
+pytest.register_assert_rewrite("clients.contract")
 
 NewTopicFixture = Callable[..., str]
 

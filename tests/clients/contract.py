@@ -273,3 +273,18 @@ class Cluster:
         assert len(description.cluster_id) == 22
         assert bootstrap in description.brokers.values()
         assert description.controller in description.brokers
+
+
+class Contract:
+    """All of it, for a client that can do everything: pytest collects the classes inside."""
+
+    TestProducing = Producing
+    TestCompression = Compression
+    TestPipelining = Pipelining
+    TestReading = Reading
+    TestOffsets = Offsets
+    TestTopics = Topics
+    TestAutoCreation = AutoCreation
+    TestConfigs = Configs
+    TestDeletingRecords = DeletingRecords
+    TestCluster = Cluster

@@ -12,6 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "ARCHITECTURE.md", *sorted((ROOT / "architecture").glob("*.md"))]
+PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*|[\w-]+\.(?:md|toml|lock))`")
+MADE = ("build/site",)
 LINK = re.compile(r"\[([^\]]+)\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
@@ -49,6 +51,19 @@ def test_every_package_is_on_the_map() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     packages = [path.parent.name for path in (ROOT / "src" / "penstock").glob("*/__init__.py")]
     assert [name for name in sorted(packages) if f"`{name}/`" not in text] == []
+
+
+def test_contributing_names_files_that_exist() -> None:
+    """Paths of the repository, or below `src/penstock`; NAME is the file that a contributor adds."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = {path for path in PATH.findall(text) if path not in MADE}
+    assert named
+    missing = []
+    for path in named:
+        present = str(Path(path).parent) if "NAME" in path else path
+        if not any((root / present).exists() for root in (ROOT, ROOT / "src" / "penstock")):
+            missing.append(path)
+    assert missing == []
 
 
 def names(text: str, target: Path) -> bool:

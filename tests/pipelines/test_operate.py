@@ -44,8 +44,6 @@ from penstock.pipelines.operate.backfill import (
 )
 from penstock.pipelines.operate.dead_letters import Done, Letter, Selection, ledger_entry, read_ledger, replay
 from penstock.pipelines.operate.reports import (
-    HEARTBEAT_MS,
-    LOST_AFTER_MS,
     REPORT_EVERY_MS,
     Control,
     PipelineReport,
@@ -55,7 +53,7 @@ from penstock.pipelines.operate.reports import (
     state_of,
 )
 from penstock.pipelines.spec.model import FormatSink, Pipeline, TopicSink, TopicSource
-from penstock.spark.progress.query_progress import QueryProgress, SourceIdentity
+from penstock.spark.progress.query_progress import HEARTBEAT_MS, LOST_AFTER_MS, QueryProgress, SourceIdentity
 
 PAGE = Path(__file__).parents[2] / "docs" / "pipelines-operating.md"
 

@@ -7,11 +7,15 @@ from typing import Any
 
 import pytest
 
+from penstock.groups.modern_group import Replay
 from penstock.groups.streams_group import StreamsGroup
 from penstock.groups.streams_heartbeat import StreamsHeartbeat
 from penstock.groups.streams_membership import StreamsMembership
 from penstock.groups.streams_tasks import TaskSets
-from penstock.protocol.messages.streams_group_records import StreamsGroupMetadataValue
+from penstock.protocol.messages.streams_group_records import (
+    StreamsGroupMetadataKey,
+    StreamsGroupTargetAssignmentMemberKey,
+)
 from penstock.simulator.stories.streams_story import play
 from penstock.simulator.story import quietly
 from simulation.sabotage import assert_caught
@@ -26,27 +30,29 @@ def tasks_are_given_before_they_are_given_up(patch: Patch) -> None:
 
 
 def a_group_forgets_its_epoch(patch: Patch) -> None:
-    replay = StreamsGroup._replay_epoch
+    replay = StreamsGroup.REPLAY[StreamsGroupMetadataKey]
 
-    def forgetful(self: StreamsGroup, value: StreamsGroupMetadataValue | None) -> None:
-        replay(self, value)
+    def forgetful(self: StreamsGroup, key: Any, value: Any) -> None:
+        replay(self, key, value)
         if self.epoch == 8:
             self.epoch = 2
 
-    patch.setattr(StreamsGroup, "_replay_epoch", forgetful)
+    changed: Replay = {**StreamsGroup.REPLAY, StreamsGroupMetadataKey: forgetful}
+    patch.setattr(StreamsGroup, "REPLAY", changed)
 
 
 def a_task_is_left_out(patch: Patch) -> None:
-    replay = StreamsGroup._replay_target
+    replay = StreamsGroup.REPLAY[StreamsGroupTargetAssignmentMemberKey]
 
-    def careless(self: StreamsGroup, member_id: str, value: Any) -> None:
-        replay(self, member_id, value)
-        if member_id in self.target:
-            target = self.target[member_id]
+    def careless(self: StreamsGroup, key: StreamsGroupTargetAssignmentMemberKey, value: Any) -> None:
+        replay(self, key, value)
+        if key.member_id in self.target:
+            target = self.target[key.member_id]
             kept = frozenset(task for task in target.active if task != ("0", 1))
-            self.target[member_id] = TaskSets(kept, target.standby, target.warmup)
+            self.target[key.member_id] = TaskSets(kept, target.standby, target.warmup)
 
-    patch.setattr(StreamsGroup, "_replay_target", careless)
+    changed: Replay = {**StreamsGroup.REPLAY, StreamsGroupTargetAssignmentMemberKey: careless}
+    patch.setattr(StreamsGroup, "REPLAY", changed)
 
 
 def members_that_died_are_not_missed(patch: Patch) -> None:

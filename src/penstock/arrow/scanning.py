@@ -96,6 +96,25 @@ class Scan(Closing):
             yield from self._reader.record_batches()
 
 
+def _read_settings(
+    isolation: str, on_data_loss: str, batch_bytes: int, batch_rows: int, timeout: float, *, grows: bool
+) -> ReadSettings:
+    if isolation not in ISOLATION_LEVELS:
+        raise BadSetting(f"isolation={isolation!r} is not one of {', '.join(ISOLATION_LEVELS)}")
+    if on_data_loss not in ("fail", "skip"):
+        raise BadSetting(f"on_data_loss={on_data_loss!r} is neither 'fail' nor 'skip'")
+    if batch_bytes < 1 or batch_rows < 1:
+        raise BadSetting("batch_bytes and batch_rows must be positive")
+    return ReadSettings(
+        isolation=ISOLATION_LEVELS[isolation],
+        batch_bytes=batch_bytes,
+        batch_rows=batch_rows,
+        timeout=timeout,
+        skip_lost=on_data_loss == "skip",
+        grows=grows,
+    )
+
+
 def scan(
     bootstrap: str,
     topics: str | Iterable[str],
@@ -139,20 +158,8 @@ def scan(
     if not names:
         raise BadBounds("no topic is given")
     wanted = Columns(columns, key, value, names)
-    if isolation not in ISOLATION_LEVELS:
-        raise BadSetting(f"isolation={isolation!r} is not one of {', '.join(ISOLATION_LEVELS)}")
-    if on_data_loss not in ("fail", "skip"):
-        raise BadSetting(f"on_data_loss={on_data_loss!r} is neither 'fail' nor 'skip'")
-    if batch_bytes < 1 or batch_rows < 1:
-        raise BadSetting("batch_bytes and batch_rows must be positive")
-    settings = ReadSettings(
-        isolation=ISOLATION_LEVELS[isolation],
-        batch_bytes=batch_bytes,
-        batch_rows=batch_rows,
-        timeout=timeout,
-        skip_lost=on_data_loss == "skip",
-        grows=follow and partitions is None,
-    )
+    grows = follow and partitions is None
+    settings = _read_settings(isolation, on_data_loss, batch_bytes, batch_rows, timeout, grows=grows)
     with Leaders(bootstrap, timeout=request_timeout, options=options) as leaders:
         leaders.find(names)
         ranges = resolve_ranges(

@@ -89,7 +89,7 @@ class BrokerRole:
         fail: Callable[[str], None],
     ) -> None:
         """`heartbeats`: a channel to the controller that carries only heartbeats."""
-        loop, clock = environment.loop, environment.clock
+        loop = environment.loop
         self.is_serving = False
         self._is_stopping = False
         self._settings = settings
@@ -110,9 +110,7 @@ class BrokerRole:
         self.directory_assignments = DirectoryAssignments(loop, registration, controller, quorum)
         self.replicas = Replicas()
         flusher = Flusher(loop, wakeups.run, lambda replica, why: self.storage.flush_failed(replica, why))
-        cleaner = Cleaner(
-            environment.files, clock, environment.processes, lambda: list(self.replicas), lambda: settings.now
-        )
+        cleaner = self._new_cleaner()
         self.repairs = self._new_repairs(flusher, cleaner)
         self.replication = self._new_replication(flusher, listeners.hang_up)
         self.storage = self._new_storage(identity, flusher, cleaner, listeners.rewritten)
@@ -134,6 +132,10 @@ class BrokerRole:
         self._serve_cluster(identity, listeners)
 
     # -- the parts --------------------------------------------------------------------------------------------------
+
+    def _new_cleaner(self) -> Cleaner:
+        files, clock, processes = self._environment.files, self._environment.clock, self._environment.processes
+        return Cleaner(files, clock, processes, lambda: list(self.replicas), lambda: self._settings.now)
 
     def _new_router(self, authorizer: Authorizer, followers: FollowerFetches) -> BrokerRouter:
         plain_produce = PlainProduce(self.for_produce, authorizer)

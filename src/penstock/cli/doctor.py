@@ -18,40 +18,44 @@ HEALTHY, FINDINGS, CANNOT_CHECK = 0, 1, 2
 WIDTH = 100
 
 
+Address = Annotated[
+    str | None,
+    typer.Argument(metavar="[HOST:PORT,...]", help="Address to check.", show_default="--bootstrap-server"),
+]
+ClusterId = Annotated[str | None, typer.Option(metavar="ID", help="Expected cluster id.", show_default=False)]
+MaxLag = Annotated[int, typer.Option(min=0, metavar="RECORDS", help="Report groups with a larger lag.")]
+MinDiskFree = Annotated[
+    float, typer.Option(min=0, max=100, metavar="PERCENT", help="Report disks with less free space.")
+]
+MaxClockSkew = Annotated[str, typer.Option(metavar="DURATION", help="Report clocks that are further off.")]
+LongerThan = Annotated[str, typer.Option(metavar="DURATION", help="Check transactions that are open for longer.")]
+MaxDeadLetters = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        metavar="RECORDS",
+        help="Report running pipelines with more dead letters, and share groups that gave up more records.",
+    ),
+]
+Watch = Annotated[
+    float | None,
+    typer.Option(
+        min=0, metavar="SECONDS", help="How long to observe groups.", show_default="1; 5 if a group lags or rebalances"
+    ),
+]
+Timeout = Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="How long to wait for an answer.")]
+
+
 def doctor(
-    address: Annotated[
-        str | None,
-        typer.Argument(metavar="[HOST:PORT,...]", help="Address to check.", show_default="--bootstrap-server"),
-    ] = None,
-    cluster_id: Annotated[
-        str | None, typer.Option(metavar="ID", help="Expected cluster id.", show_default=False)
-    ] = None,
-    max_lag: Annotated[int, typer.Option(min=0, metavar="RECORDS", help="Report groups with a larger lag.")] = 10_000,
-    min_disk_free: Annotated[
-        float, typer.Option(min=0, max=100, metavar="PERCENT", help="Report disks with less free space.")
-    ] = 10.0,
-    max_clock_skew: Annotated[str, typer.Option(metavar="DURATION", help="Report clocks that are further off.")] = "2s",
-    longer_than: Annotated[
-        str, typer.Option(metavar="DURATION", help="Check transactions that are open for longer.")
-    ] = "15m",
-    max_dead_letters: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            metavar="RECORDS",
-            help="Report running pipelines with more dead letters, and share groups that gave up more records.",
-        ),
-    ] = 0,
-    watch: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            metavar="SECONDS",
-            help="How long to observe groups.",
-            show_default="1; 5 if a group lags or rebalances",
-        ),
-    ] = None,
-    timeout: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="How long to wait for an answer.")] = 5.0,
+    address: Address = None,
+    cluster_id: ClusterId = None,
+    max_lag: MaxLag = 10_000,
+    min_disk_free: MinDiskFree = 10.0,
+    max_clock_skew: MaxClockSkew = "2s",
+    longer_than: LongerThan = "15m",
+    max_dead_letters: MaxDeadLetters = 0,
+    watch: Watch = None,
+    timeout: Timeout = 5.0,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> int:

@@ -16,6 +16,7 @@ from penstock.cli.output import (
     command_group,
     fail,
     note,
+    print_groups,
     print_json,
     print_table,
 )
@@ -59,21 +60,14 @@ def list_groups(
     _check_among("--type", type_ or (), _TYPES)
     with connect(bootstrap_server) as admin:
         groups = admin.groups.list(states=state or (), types=type_ or ())
-    if json:
-        print_json(groups)
-    elif names_only:
-        for group in groups:
-            print(group.group_id)
-    elif groups:
-        print_table(
-            ["GROUP", "TYPE", "STATE", "PROTOCOL", "COORDINATOR"],
-            [
-                [group.group_id, group.type, group.state, group.protocol_type or None, group.coordinator]
-                for group in groups
-            ],
-        )
-    else:
-        note("no groups")
+    print_groups(
+        groups,
+        ["GROUP", "TYPE", "STATE", "PROTOCOL", "COORDINATOR"],
+        lambda group: [group.group_id, group.type, group.state, group.protocol_type or None, group.coordinator],
+        kind="groups",
+        names_only=names_only,
+        json=json,
+    )
 
 
 @app.command()

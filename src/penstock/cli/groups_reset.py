@@ -14,8 +14,10 @@ from penstock.cli.arguments import connect, existing_partitions, parse_duration,
 from penstock.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, Json, fail, note, print_json, print_table
 
 if TYPE_CHECKING:
+    from penstock.client.wire.admin import Admin
     from penstock.client.wire.admin.group_reset import OffsetReset, ResetTarget
     from penstock.client.wire.admin.groups import GroupDescription
+    from penstock.model.ids import TopicPartition
 
 
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
@@ -91,7 +93,7 @@ def reset_offsets(
     target = only_target(name, targets, "--to-time, --by-duration, --shift-by or --to-current")
     check_partitions(topic, all_topics)
     with connect(bootstrap_server) as admin:
-        partitions = existing_partitions(admin, parse_partitions("--topic", topic)) if topic else None
+        partitions = chosen_partitions(admin, topic)
         group = admin.groups.find(name)
         resets = admin.groups.reset(name, target, partitions=partitions, dry_run=not execute)
     if json:
@@ -126,6 +128,11 @@ def only_target(name: str, targets: list[ResetTarget], last_options: str) -> Res
 def check_partitions(topic: list[str] | None, all_topics: bool) -> None:
     if bool(topic) == all_topics:
         fail("say in which partitions: give --topic TOPIC[:PARTITION,...], or else --all-topics")
+
+
+def chosen_partitions(admin: Admin, topic: list[str] | None) -> list[TopicPartition] | None:
+    """None for all."""
+    return existing_partitions(admin, parse_partitions("--topic", topic)) if topic else None
 
 
 def print_resets(resets: Sequence[OffsetReset], *, executed: bool, obstacle: str = "") -> None:

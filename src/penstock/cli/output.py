@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Annotated, Any, NoReturn, TextIO, TypeVar
+from typing import Annotated, Any, NoReturn, Protocol, TextIO, TypeVar
 
 import typer
 
@@ -20,6 +20,14 @@ from penstock.cli.access import DEFAULT_BOOTSTRAP as DEFAULT_BOOTSTRAP
 from penstock.cli.access import reach
 
 T = TypeVar("T")
+
+
+class _Group(Protocol):
+    @property
+    def group_id(self) -> str: ...
+
+
+_GroupT = TypeVar("_GroupT", bound=_Group)
 
 RESTART_S = 5.0
 RETRY_S = 0.1
@@ -88,6 +96,27 @@ def silence(stream: TextIO) -> None:
 
 def print_json(value: Any) -> None:
     print(json.dumps(value, default=_plain, ensure_ascii=False))
+
+
+def print_groups(
+    groups: Sequence[_GroupT],
+    columns: Sequence[str],
+    row: Callable[[_GroupT], Sequence[object]],
+    *,
+    kind: str,
+    names_only: bool,
+    json: bool,
+) -> None:
+    """The output of `groups list` and `share-groups list`."""
+    if json:
+        print_json(groups)
+    elif names_only:
+        for group in groups:
+            print(group.group_id)
+    elif groups:
+        print_table(columns, map(row, groups))
+    else:
+        note(f"no {kind}")
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

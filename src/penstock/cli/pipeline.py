@@ -198,64 +198,68 @@ def preview(
     )
 
 
+Once = Annotated[
+    bool, typer.Option("--once", help="Process the existing records, then exit; default: run until stopped.")
+]
+Begin = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="WHERE",
+        help='Run a backfill from "earliest", "latest", offset:N, a time, or offsets as JSON.',
+        show_default=False,
+    ),
+]
+End = Annotated[
+    str | None,
+    typer.Option(
+        "--to", metavar="WHERE", help="End of the backfill (exclusive); default: run until stopped.", show_default=False
+    ),
+]
+BackfillName = Annotated[
+    str | None,
+    typer.Option(
+        "--as", metavar="NAME", help="Name of the backfill, its checkpoints and its groups.", show_default=False
+    ),
+]
+OutputSuffix = Annotated[
+    str,
+    typer.Option(
+        metavar="TEXT", help="Append this to the names of the topics, paths and tables to write.", show_default=False
+    ),
+]
+BackfillQueries = Annotated[
+    list[str] | None, typer.Option("--query", "-q", metavar="NAME", help="Backfill only this query; repeatable.")
+]
+MetricsListener = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT", help="Serve Prometheus metrics at this address, under /metrics.", show_default=False
+    ),
+]
+SparkLog = Annotated[
+    str,
+    typer.Option(
+        "--spark-log", metavar="LEVEL", help="Level of Spark's own log: ERROR, WARN, ... The log may show secrets."
+    ),
+]
+
+
 @app.command()
 def run(
     files: Annotated[list[str], typer.Argument(metavar="FILE...", show_default=False, help="Pipeline files, in YAML.")],
     env: Environment = None,
     settings: Settings = None,
-    once: Annotated[
-        bool, typer.Option("--once", help="Process the existing records, then exit; default: run until stopped.")
-    ] = False,
-    begin: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="WHERE",
-            help='Run a backfill from "earliest", "latest", offset:N, a time, or offsets as JSON.',
-            show_default=False,
-        ),
-    ] = None,
-    end: Annotated[
-        str | None,
-        typer.Option(
-            "--to",
-            metavar="WHERE",
-            help="End of the backfill (exclusive); default: run until stopped.",
-            show_default=False,
-        ),
-    ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option(
-            "--as", metavar="NAME", help="Name of the backfill, its checkpoints and its groups.", show_default=False
-        ),
-    ] = None,
-    output_suffix: Annotated[
-        str,
-        typer.Option(
-            metavar="TEXT",
-            help="Append this to the names of the topics, paths and tables to write.",
-            show_default=False,
-        ),
-    ] = "",
-    query: Annotated[
-        list[str] | None,
-        typer.Option("--query", "-q", metavar="NAME", help="Backfill only this query; repeatable."),
-    ] = None,
+    once: Once = False,
+    begin: Begin = None,
+    end: End = None,
+    name: BackfillName = None,
+    output_suffix: OutputSuffix = "",
+    query: BackfillQueries = None,
     master: Master = None,
     bootstrap_server: PipelineBootstrap = None,
-    metrics_listener: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT", help="Serve Prometheus metrics at this address, under /metrics.", show_default=False
-        ),
-    ] = None,
-    spark_log: Annotated[
-        str,
-        typer.Option(
-            "--spark-log", metavar="LEVEL", help="Level of Spark's own log: ERROR, WARN, ... The log may show secrets."
-        ),
-    ] = "OFF",
+    metrics_listener: MetricsListener = None,
+    spark_log: SparkLog = "OFF",
 ) -> None:
     """Run pipelines on Spark.
 
@@ -288,12 +292,7 @@ def run(
     once = once or (wanted is not None and bool(wanted.end))
     clusters = ready(pipelines, wanted, bootstrap_server, once=once)
     note(f"checked in {time.monotonic() - began:.1f} s; Spark starts")
-
-    def session() -> SparkSession:
-        made = _session(pipelines, master)
-        made.sparkContext.setLogLevel(spark_log)
-        return made
-
+    session = partial(_logged_session, pipelines, master, spark_log)
     with serving_metrics(metrics_listener) as metrics:
         if wanted is None:
             runners = planned_runners(clusters, session)
@@ -304,6 +303,12 @@ def run(
             metrics.show(runner)
         if not ended(runners, once=once):
             raise typer.Exit(1)
+
+
+def _logged_session(pipelines: Sequence[Loaded], master: str | None, spark_log: str) -> SparkSession:
+    session = _session(pipelines, master)
+    session.sparkContext.setLogLevel(spark_log)
+    return session
 
 
 def check_secrets(pipeline: Pipeline) -> None:

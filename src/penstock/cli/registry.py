@@ -11,58 +11,65 @@ from penstock.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, fail
 DEFAULT_LISTEN = "127.0.0.1:8081"
 
 
+Listen = Annotated[str, typer.Option(metavar="HOST:PORT", help="Address to listen on.")]
+Advertised = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT", help="Where other nodes reach this one; by default where it listens.", show_default=False
+    ),
+]
+SchemasTopic = Annotated[str, typer.Option(metavar="NAME", help="The topic with the schemas.")]
+ElectionGroup = Annotated[
+    str, typer.Option(metavar="NAME", help="The group in which the nodes of one registry elect the writer.")
+]
+SessionTimeout = Annotated[
+    float, typer.Option(min=0.5, metavar="SECONDS", help="A writer that is silent for this long is replaced.")
+]
+CertificateFile = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Certificate chain (PEM), for HTTPS.", show_default=False)
+]
+KeyFile = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Private key of the certificate (PEM).", show_default=False)
+]
+AuthorityFile = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Certificates (PEM) that other nodes' are checked against.", show_default=False),
+]
+RolesFile = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="Who may do what (TOML). With it, clients need the name and password of a user of the cluster.",
+        show_default=False,
+    ),
+]
+Mechanism = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="How passwords are checked at the cluster: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; by default as the "
+        "registry itself logs in.",
+        show_default=False,
+    ),
+]
+Insecure = Annotated[
+    bool, typer.Option("--insecure", help="Listen on other addresses than loopback without HTTPS and roles.")
+]
+
+
 def registry(
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
-    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address to listen on.")] = DEFAULT_LISTEN,
-    advertised: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="Where other nodes reach this one; by default where it listens.",
-            show_default=False,
-        ),
-    ] = None,
-    topic: Annotated[str, typer.Option(metavar="NAME", help="The topic with the schemas.")] = "_schemas",
-    group: Annotated[
-        str, typer.Option(metavar="NAME", help="The group in which the nodes of one registry elect the writer.")
-    ] = "schema-registry",
-    session_timeout: Annotated[
-        float,
-        typer.Option(min=0.5, metavar="SECONDS", help="A writer that is silent for this long is replaced."),
-    ] = 10.0,
-    certificate: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Certificate chain (PEM), for HTTPS.", show_default=False)
-    ] = None,
-    key: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Private key of the certificate (PEM).", show_default=False)
-    ] = None,
-    authority: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help="Certificates (PEM) that other nodes' are checked against.", show_default=False
-        ),
-    ] = None,
-    roles: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Who may do what (TOML). With it, clients need the name and password of a user of the cluster.",
-            show_default=False,
-        ),
-    ] = None,
-    mechanism: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="How passwords are checked at the cluster: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; by default as the "
-            "registry itself logs in.",
-            show_default=False,
-        ),
-    ] = None,
-    insecure: Annotated[
-        bool,
-        typer.Option("--insecure", help="Listen on other addresses than loopback without HTTPS and roles."),
-    ] = False,
+    listen: Listen = DEFAULT_LISTEN,
+    advertised: Advertised = None,
+    topic: SchemasTopic = "_schemas",
+    group: ElectionGroup = "schema-registry",
+    session_timeout: SessionTimeout = 10.0,
+    certificate: CertificateFile = None,
+    key: KeyFile = None,
+    authority: AuthorityFile = None,
+    roles: RolesFile = None,
+    mechanism: Mechanism = None,
+    insecure: Insecure = False,
     lifeline: Annotated[int | None, typer.Option(metavar="FD", hidden=True)] = None,
 ) -> None:
     """Run a schema registry with the REST API of Confluent's, in the foreground. Ctrl-C stops it.

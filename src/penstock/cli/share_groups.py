@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.arguments import connect, delete_each, existing_partitions, parse_partitions, partitions_text
+from penstock.cli.arguments import connect, delete_each, partitions_text
 from penstock.cli.groups_reset import (
     ByDuration,
     Execute,
@@ -18,11 +18,21 @@ from penstock.cli.groups_reset import (
     Topics,
     ToTime,
     check_partitions,
+    chosen_partitions,
     given_targets,
     only_target,
     print_resets,
 )
-from penstock.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, Json, command_group, note, print_json, print_table
+from penstock.cli.output import (
+    DEFAULT_BOOTSTRAP,
+    Bootstrap,
+    Json,
+    command_group,
+    note,
+    print_groups,
+    print_json,
+    print_table,
+)
 
 if TYPE_CHECKING:
     from penstock.client.wire.admin.share_groups import ShareGroupDescription, ShareOffset
@@ -46,17 +56,14 @@ def list_groups(
     """
     with connect(bootstrap_server) as admin:
         groups = admin.share_groups.list()
-    if json:
-        print_json(groups)
-    elif names_only:
-        for group in groups:
-            print(group.group_id)
-    elif groups:
-        print_table(
-            ["GROUP", "STATE", "COORDINATOR"], [[group.group_id, group.state, group.coordinator] for group in groups]
-        )
-    else:
-        note("no share groups")
+    print_groups(
+        groups,
+        ["GROUP", "STATE", "COORDINATOR"],
+        lambda group: [group.group_id, group.state, group.coordinator],
+        kind="share groups",
+        names_only=names_only,
+        json=json,
+    )
 
 
 @app.command()
@@ -119,7 +126,7 @@ def reset_offsets(
     target = only_target(name, targets, "--to-time or --by-duration")
     check_partitions(topic, all_topics)
     with connect(bootstrap_server) as admin:
-        partitions = existing_partitions(admin, parse_partitions("--topic", topic)) if topic else None
+        partitions = chosen_partitions(admin, topic)
         resets = admin.share_groups.reset(name, target, partitions=partitions, dry_run=not execute)
     if json:
         print_json({"group_id": name, "executed": execute, "offsets": resets})

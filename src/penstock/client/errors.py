@@ -7,7 +7,8 @@ and `Consumer`, which use librdkafka, are all subclasses of `ClientError`; `code
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from penstock.model.errors import ErrorCode, KafkaError
 
@@ -18,6 +19,17 @@ class ClientError(Exception):
     """The base class of the errors below."""
 
     code: str | None = None
+
+
+@contextmanager
+def noted_on(error: BaseException | None, failures: type[ClientError] = ClientError) -> Iterator[None]:
+    """At the end of a `with` block: if the client cannot be closed after `error`, that is a note of the error."""
+    try:
+        yield
+    except failures as failure:
+        if error is None:
+            raise
+        error.add_note(str(failure))
 
 
 class Unreachable(ClientError):

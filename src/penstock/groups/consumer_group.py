@@ -7,12 +7,12 @@ gave it up, or was removed and so forfeited it.
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from penstock.coordinator.decision import CoordinatorRecord
 from penstock.groups import records
 from penstock.groups.consumer_member import ConsumerMember, Owned, Target
-from penstock.groups.modern_group import StaticGroup
+from penstock.groups.modern_group import Replay, StaticGroup
 from penstock.model.ids import Uuid
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages.group_records import (
@@ -21,14 +21,12 @@ from penstock.protocol.messages.group_records import (
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMemberMetadataValue,
     ConsumerGroupMetadataKey,
-    ConsumerGroupMetadataValue,
     ConsumerGroupPartitionMetadataKey,
     ConsumerGroupRegularExpressionKey,
     ConsumerGroupRegularExpressionValue,
     ConsumerGroupTargetAssignmentMemberKey,
     ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMetadataKey,
-    ConsumerGroupTargetAssignmentMetadataValue,
 )
 
 
@@ -106,52 +104,51 @@ class ConsumerGroup(StaticGroup[ConsumerMember, Target]):
 
     # -- replay --------------------------------------------------------------------------------------------------------
 
-    def replay(self, key: Message, value: Message | None) -> None:
-        if isinstance(key, ConsumerGroupMemberMetadataKey):
-            assert value is None or isinstance(value, ConsumerGroupMemberMetadataValue)
-            self._replay_member(key.member_id, value)
-        elif isinstance(key, ConsumerGroupCurrentMemberAssignmentKey):
-            assert value is None or isinstance(value, ConsumerGroupCurrentMemberAssignmentValue)
-            self._replay_current(key.member_id, value)
-        elif isinstance(key, ConsumerGroupTargetAssignmentMemberKey):
-            assert value is None or isinstance(value, ConsumerGroupTargetAssignmentMemberValue)
-            self._replay_target(key.member_id, value)
-        elif isinstance(key, ConsumerGroupTargetAssignmentMetadataKey):
-            assert value is None or isinstance(value, ConsumerGroupTargetAssignmentMetadataValue)
-            self.assignment_epoch = 0 if value is None else value.assignment_epoch
-            self.assignment_timestamp = 0 if value is None else value.assignment_timestamp
-        elif isinstance(key, ConsumerGroupMetadataKey):
-            assert value is None or isinstance(value, ConsumerGroupMetadataValue)
-            self.is_deleted = value is None
-            self.epoch = 0 if value is None else value.epoch
-            self.metadata_hash = 0 if value is None else value.metadata_hash
-        elif isinstance(key, ConsumerGroupRegularExpressionKey):
-            assert value is None or isinstance(value, ConsumerGroupRegularExpressionValue)
-            if value is None:
-                self.regexes.pop(key.regular_expression, None)
-            else:
-                resolved = ResolvedRegex(frozenset(value.topics), value.version, value.timestamp)
-                self.regexes[key.regular_expression] = resolved
-        elif isinstance(key, ConsumerGroupPartitionMetadataKey):
-            self.has_subscription_metadata = value is not None
-
-    def _replay_member(self, member_id: str, value: ConsumerGroupMemberMetadataValue | None) -> None:
+    def _replay_member(
+        self, key: ConsumerGroupMemberMetadataKey, value: ConsumerGroupMemberMetadataValue | None
+    ) -> None:
         if value is not None:
-            self._put(self.members.get(member_id, ConsumerMember(member_id)).with_wishes(value))
-        elif member_id in self.members:
-            self._take(member_id)
+            self._put(self.members.get(key.member_id, ConsumerMember(key.member_id)).with_wishes(value))
+        elif key.member_id in self.members:
+            self._take(key.member_id)
 
-    def _replay_current(self, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue | None) -> None:
+    def _replay_current(
+        self, key: ConsumerGroupCurrentMemberAssignmentKey, value: ConsumerGroupCurrentMemberAssignmentValue | None
+    ) -> None:
         if value is not None:
-            self._put(self.members.get(member_id, ConsumerMember(member_id)).with_possessions(value))
-        elif member_id in self.members:
-            self._put(self.members[member_id].without_possessions())
+            self._put(self.members.get(key.member_id, ConsumerMember(key.member_id)).with_possessions(value))
+        elif key.member_id in self.members:
+            self._put(self.members[key.member_id].without_possessions())
 
-    def _replay_target(self, member_id: str, value: ConsumerGroupTargetAssignmentMemberValue | None) -> None:
+    def _replay_target(
+        self, key: ConsumerGroupTargetAssignmentMemberKey, value: ConsumerGroupTargetAssignmentMemberValue | None
+    ) -> None:
         if value is None:
-            self.target.pop(member_id, None)
+            self.target.pop(key.member_id, None)
         else:
-            self.target[member_id] = {part.topic_id: frozenset(part.partitions) for part in value.topic_partitions}
+            self.target[key.member_id] = {part.topic_id: frozenset(part.partitions) for part in value.topic_partitions}
+
+    def _replay_regex(
+        self, key: ConsumerGroupRegularExpressionKey, value: ConsumerGroupRegularExpressionValue | None
+    ) -> None:
+        if value is None:
+            self.regexes.pop(key.regular_expression, None)
+        else:
+            resolved = ResolvedRegex(frozenset(value.topics), value.version, value.timestamp)
+            self.regexes[key.regular_expression] = resolved
+
+    def _replay_subscription(self, key: ConsumerGroupPartitionMetadataKey, value: Message | None) -> None:
+        self.has_subscription_metadata = value is not None
+
+    REPLAY: ClassVar[Replay] = {
+        ConsumerGroupMetadataKey: StaticGroup.replay_group,
+        ConsumerGroupMemberMetadataKey: _replay_member,
+        ConsumerGroupCurrentMemberAssignmentKey: _replay_current,
+        ConsumerGroupTargetAssignmentMetadataKey: StaticGroup.replay_assignment,
+        ConsumerGroupTargetAssignmentMemberKey: _replay_target,
+        ConsumerGroupRegularExpressionKey: _replay_regex,
+        ConsumerGroupPartitionMetadataKey: _replay_subscription,
+    }
 
     def _put(self, member: ConsumerMember) -> None:
         before = self.members.get(member.member_id)

@@ -9,16 +9,32 @@ Only `replay` changes a group. A handler that needs the effect of its own record
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Generic, Protocol, Self, TypeVar
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeAlias, TypeVar
 
 from penstock.model.errors import ErrorCode, KafkaError
+from penstock.protocol.declaration import Message
 
 MemberT = TypeVar("MemberT")
 TargetT = TypeVar("TargetT")
 
 
+Replay: TypeAlias = Mapping[type[Message], Callable[[Any, Any, Any], None]]
+"""How a record changes a group, by the type of its key: called with the group, the key and the value."""
+
+
+class _GroupValue(Protocol):
+    epoch: int
+    metadata_hash: int
+
+
+class _AssignmentValue(Protocol):
+    assignment_epoch: int
+    assignment_timestamp: int
+
+
 class ModernGroup(Generic[MemberT, TargetT]):
+    REPLAY: ClassVar[Replay]
     # Attributes that do not come from records.
     SOFT: Collection[str] = ("checked_version",)
 
@@ -39,6 +55,20 @@ class ModernGroup(Generic[MemberT, TargetT]):
         for name, value in vars(self).items():
             setattr(other, name, value.copy() if isinstance(value, dict) else value)
         return other
+
+    def replay(self, key: Message, value: Message | None) -> None:
+        change = self.REPLAY.get(type(key))
+        if change is not None:
+            change(self, key, value)
+
+    def replay_group(self, key: Message, value: _GroupValue | None) -> None:
+        self.is_deleted = value is None
+        self.epoch = 0 if value is None else value.epoch
+        self.metadata_hash = 0 if value is None else value.metadata_hash
+
+    def replay_assignment(self, key: Message, value: _AssignmentValue | None) -> None:
+        self.assignment_epoch = 0 if value is None else value.assignment_epoch
+        self.assignment_timestamp = 0 if value is None else value.assignment_timestamp
 
     def durable(self) -> object:
         """Return all state that comes from records, for comparison."""

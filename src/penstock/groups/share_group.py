@@ -11,27 +11,24 @@ share coordinator has confirmed.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import NamedTuple, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias
 
 from penstock.coordinator.decision import CoordinatorRecord
 from penstock.groups import share_records as records
 from penstock.groups.consumer_member import Target
-from penstock.groups.modern_group import ModernGroup
+from penstock.groups.modern_group import ModernGroup, Replay
 from penstock.model.ids import Uuid
-from penstock.protocol.declaration import Message
 from penstock.protocol.messages.share_group_records import (
     ShareGroupCurrentMemberAssignmentKey,
     ShareGroupCurrentMemberAssignmentValue,
     ShareGroupMemberMetadataKey,
     ShareGroupMemberMetadataValue,
     ShareGroupMetadataKey,
-    ShareGroupMetadataValue,
     ShareGroupStatePartitionMetadataKey,
     ShareGroupStatePartitionMetadataValue,
     ShareGroupTargetAssignmentMemberKey,
     ShareGroupTargetAssignmentMemberValue,
     ShareGroupTargetAssignmentMetadataKey,
-    ShareGroupTargetAssignmentMetadataValue,
 )
 
 SHARE_KEYS = (
@@ -97,44 +94,21 @@ class ShareGroup(ModernGroup[ShareMember, Target]):
 
     # -- replay --------------------------------------------------------------------------------------------------------
 
-    def replay(self, key: Message, value: Message | None) -> None:
-        if isinstance(key, ShareGroupMemberMetadataKey):
-            assert value is None or isinstance(value, ShareGroupMemberMetadataValue)
-            self._replay_member(key.member_id, value)
-        elif isinstance(key, ShareGroupCurrentMemberAssignmentKey):
-            assert value is None or isinstance(value, ShareGroupCurrentMemberAssignmentValue)
-            self._replay_current(key.member_id, value)
-        elif isinstance(key, ShareGroupTargetAssignmentMemberKey):
-            assert value is None or isinstance(value, ShareGroupTargetAssignmentMemberValue)
-            if value is None:
-                self.target.pop(key.member_id, None)
-            else:
-                self.target[key.member_id] = records.target_of(value.topic_partitions)
-        elif isinstance(key, ShareGroupTargetAssignmentMetadataKey):
-            assert value is None or isinstance(value, ShareGroupTargetAssignmentMetadataValue)
-            self.assignment_epoch = 0 if value is None else value.assignment_epoch
-            self.assignment_timestamp = 0 if value is None else value.assignment_timestamp
-        elif isinstance(key, ShareGroupMetadataKey):
-            assert value is None or isinstance(value, ShareGroupMetadataValue)
-            self.is_deleted = value is None
-            self.epoch = 0 if value is None else value.epoch
-            self.metadata_hash = 0 if value is None else value.metadata_hash
-        elif isinstance(key, ShareGroupStatePartitionMetadataKey):
-            assert value is None or isinstance(value, ShareGroupStatePartitionMetadataValue)
-            self._replay_states(value or ShareGroupStatePartitionMetadataValue())
-
-    def _replay_member(self, member_id: str, value: ShareGroupMemberMetadataValue | None) -> None:
+    def _replay_member(self, key: ShareGroupMemberMetadataKey, value: ShareGroupMemberMetadataValue | None) -> None:
         if value is None:
-            self.members.pop(member_id, None)
+            self.members.pop(key.member_id, None)
             return
-        self.members[member_id] = self.members.get(member_id, ShareMember(member_id))._replace(
+        self.members[key.member_id] = self.members.get(key.member_id, ShareMember(key.member_id))._replace(
             rack_id=value.rack_id,
             client_id=value.client_id,
             client_host=value.client_host,
             topics=frozenset(value.subscribed_topic_names),
         )
 
-    def _replay_current(self, member_id: str, value: ShareGroupCurrentMemberAssignmentValue | None) -> None:
+    def _replay_current(
+        self, key: ShareGroupCurrentMemberAssignmentKey, value: ShareGroupCurrentMemberAssignmentValue | None
+    ) -> None:
+        member_id = key.member_id
         if value is not None:
             self.members[member_id] = self.members.get(member_id, ShareMember(member_id))._replace(
                 epoch=value.member_epoch,
@@ -144,12 +118,32 @@ class ShareGroup(ModernGroup[ShareMember, Target]):
         elif member_id in self.members:
             self.members[member_id] = self.members[member_id]._replace(epoch=0, previous_epoch=-1, assigned={})
 
-    def _replay_states(self, value: ShareGroupStatePartitionMetadataValue) -> None:
+    def _replay_target(
+        self, key: ShareGroupTargetAssignmentMemberKey, value: ShareGroupTargetAssignmentMemberValue | None
+    ) -> None:
+        if value is None:
+            self.target.pop(key.member_id, None)
+        else:
+            self.target[key.member_id] = records.target_of(value.topic_partitions)
+
+    def _replay_states(
+        self, key: ShareGroupStatePartitionMetadataKey, value: ShareGroupStatePartitionMetadataValue | None
+    ) -> None:
+        value = value or ShareGroupStatePartitionMetadataValue()
         self.initializing, self.initialized = (
             {each.topic_id: TopicState(each.topic_name, frozenset(each.partitions)) for each in topics}
             for topics in (value.initializing_topics, value.initialized_topics)
         )
         self.deleting = {each.topic_id: each.topic_name for each in value.deleting_topics}
+
+    REPLAY: ClassVar[Replay] = {
+        ShareGroupMetadataKey: ModernGroup.replay_group,
+        ShareGroupMemberMetadataKey: _replay_member,
+        ShareGroupCurrentMemberAssignmentKey: _replay_current,
+        ShareGroupTargetAssignmentMetadataKey: ModernGroup.replay_assignment,
+        ShareGroupTargetAssignmentMemberKey: _replay_target,
+        ShareGroupStatePartitionMetadataKey: _replay_states,
+    }
 
     # -- records -------------------------------------------------------------------------------------------------------
 

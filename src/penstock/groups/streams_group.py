@@ -12,15 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 from penstock.coordinator.decision import CoordinatorRecord
 from penstock.groups import streams_records as records
-from penstock.groups.modern_group import StaticGroup
+from penstock.groups.modern_group import Replay, StaticGroup
 from penstock.groups.streams_member import StreamsMember
 from penstock.groups.streams_tasks import Task, Tasks, TaskSets, tasks_of
 from penstock.groups.streams_topology import ConfiguredTopology
-from penstock.protocol.declaration import Message
 from penstock.protocol.messages.streams_group_records import (
     StreamsGroupCurrentMemberAssignmentKey,
     StreamsGroupCurrentMemberAssignmentValue,
@@ -127,42 +126,40 @@ class StreamsGroup(StaticGroup[StreamsMember, TaskSets]):
 
     # -- replay --------------------------------------------------------------------------------------------------------
 
-    def replay(self, key: Message, value: Message | None) -> None:
-        if isinstance(key, StreamsGroupMemberMetadataKey):
-            assert value is None or isinstance(value, StreamsGroupMemberMetadataValue)
-            if value is not None:
-                self._put(self.members.get(key.member_id, StreamsMember(key.member_id)).with_metadata(value))
-            elif key.member_id in self.members:
-                self._take(key.member_id)
-        elif isinstance(key, StreamsGroupCurrentMemberAssignmentKey):
-            assert value is None or isinstance(value, StreamsGroupCurrentMemberAssignmentValue)
-            if value is not None:
-                self._put(self.members.get(key.member_id, StreamsMember(key.member_id)).with_possessions(value))
-            elif key.member_id in self.members:
-                self._put(self.members[key.member_id].without_possessions())
-        elif isinstance(key, StreamsGroupTargetAssignmentMemberKey):
-            assert value is None or isinstance(value, StreamsGroupTargetAssignmentMemberValue)
-            self._replay_target(key.member_id, value)
-        elif isinstance(key, StreamsGroupTargetAssignmentMetadataKey):
-            assert value is None or isinstance(value, StreamsGroupTargetAssignmentMetadataValue)
-            self.assignment_epoch = INITIAL_EPOCH if value is None else value.assignment_epoch
-            self.assignment_timestamp = 0 if value is None else value.assignment_timestamp
-        elif isinstance(key, StreamsGroupTopologyKey):
-            assert value is None or isinstance(value, StreamsGroupTopologyValue)
-            self.topology = value
-        elif isinstance(key, StreamsGroupMetadataKey):
-            assert value is None or isinstance(value, StreamsGroupMetadataValue)
-            self._replay_epoch(value)
+    def _replay_member(self, key: StreamsGroupMemberMetadataKey, value: StreamsGroupMemberMetadataValue | None) -> None:
+        if value is not None:
+            self._put(self.members.get(key.member_id, StreamsMember(key.member_id)).with_metadata(value))
+        elif key.member_id in self.members:
+            self._take(key.member_id)
 
-    def _replay_target(self, member_id: str, value: StreamsGroupTargetAssignmentMemberValue | None) -> None:
+    def _replay_current(
+        self, key: StreamsGroupCurrentMemberAssignmentKey, value: StreamsGroupCurrentMemberAssignmentValue | None
+    ) -> None:
+        if value is not None:
+            self._put(self.members.get(key.member_id, StreamsMember(key.member_id)).with_possessions(value))
+        elif key.member_id in self.members:
+            self._put(self.members[key.member_id].without_possessions())
+
+    def _replay_target(
+        self, key: StreamsGroupTargetAssignmentMemberKey, value: StreamsGroupTargetAssignmentMemberValue | None
+    ) -> None:
         if value is None:
-            self.target.pop(member_id, None)
+            self.target.pop(key.member_id, None)
         else:
-            self.target[member_id] = TaskSets(
+            self.target[key.member_id] = TaskSets(
                 tasks_of(value.active_tasks), tasks_of(value.standby_tasks), tasks_of(value.warmup_tasks)
             )
 
-    def _replay_epoch(self, value: StreamsGroupMetadataValue | None) -> None:
+    def _replay_assignment(
+        self, key: StreamsGroupTargetAssignmentMetadataKey, value: StreamsGroupTargetAssignmentMetadataValue | None
+    ) -> None:
+        self.assignment_epoch = INITIAL_EPOCH if value is None else value.assignment_epoch
+        self.assignment_timestamp = 0 if value is None else value.assignment_timestamp
+
+    def _replay_topology(self, key: StreamsGroupTopologyKey, value: StreamsGroupTopologyValue | None) -> None:
+        self.topology = value
+
+    def _replay_group(self, key: StreamsGroupMetadataKey, value: StreamsGroupMetadataValue | None) -> None:
         self.is_deleted = value is None
         if value is None:
             return
@@ -170,6 +167,15 @@ class StreamsGroup(StaticGroup[StreamsMember, TaskSets]):
         self.metadata_hash = value.metadata_hash
         self.validated_epoch = value.validated_topology_epoch
         self.assignment_configs = {each.key: each.value for each in value.last_assignment_configs or ()}
+
+    REPLAY: ClassVar[Replay] = {
+        StreamsGroupMetadataKey: _replay_group,
+        StreamsGroupMemberMetadataKey: _replay_member,
+        StreamsGroupCurrentMemberAssignmentKey: _replay_current,
+        StreamsGroupTargetAssignmentMetadataKey: _replay_assignment,
+        StreamsGroupTargetAssignmentMemberKey: _replay_target,
+        StreamsGroupTopologyKey: _replay_topology,
+    }
 
     def _put(self, member: StreamsMember) -> None:
         before = self.members.get(member.member_id)

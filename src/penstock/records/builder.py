@@ -60,15 +60,10 @@ def build_batch(
     """
     new_records = list(records)
     timestamps = [record[0] for record in new_records]
-    if delete_horizon is not None:
-        base_timestamp = delete_horizon
-    else:
-        base_timestamp = timestamps[0] if timestamps else NO_TIMESTAMP
+    first_timestamp = timestamps[0] if timestamps else NO_TIMESTAMP
+    base_timestamp = first_timestamp if delete_horizon is None else delete_horizon
     deltas: Sequence[int] = range(len(new_records)) if offset_deltas is None else offset_deltas
-    parts: list[Buffer] = []
-    for record, delta in zip(new_records, deltas, strict=True):
-        append_record(parts, record[0] - base_timestamp, delta, record)
-    body: Buffer = b"".join(parts)
+    body = _encode(new_records, deltas, base_timestamp)
     attributes = codec & CODEC_MASK
     if codec:
         body = compress(codec, body, level)
@@ -100,6 +95,13 @@ def build_batch(
         count=len(new_records),
     )
     return assemble(header, body)
+
+
+def _encode(records: Sequence[NewRecord], deltas: Sequence[int], base_timestamp: int) -> Buffer:
+    parts: list[Buffer] = []
+    for record, delta in zip(records, deltas, strict=True):
+        append_record(parts, record[0] - base_timestamp, delta, record)
+    return b"".join(parts)
 
 
 def assemble(header: BatchHeader, body: Buffer) -> bytearray:

@@ -81,20 +81,9 @@ def validate_produce(  # noqa: C901
     KafkaError, and leaves the batch unchanged, if it must not be appended.
     """
     (
-        base_offset,
-        length,
-        _,
-        magic,
-        crc,
-        attributes,
-        last_offset_delta,
-        base_timestamp,
-        max_timestamp,
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        count,
-    ) = header
+        base_offset, length, _, magic, crc, attributes, last_offset_delta, base_timestamp, max_timestamp,
+        producer_id, producer_epoch, base_sequence, count,
+    ) = header  # fmt: skip
     size = length + LENGTH_OVERHEAD
     if magic != MAGIC or len(view) != size or base_offset or size < HEADER_SIZE:
         _refuse_frame(view, header)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.broker.apis.services import GroupServices
+from penstock.broker.apis.share_requests import offsets_error
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import ZERO_UUID
@@ -13,7 +14,7 @@ from penstock.protocol.messages.alter_share_group_offsets import (
     Topic,
     TopicResult,
 )
-from penstock.security.authorizer import Operation, group_resource, topic_resource
+from penstock.security.authorizer import Operation, topic_resource
 
 VERSIONS = (0, 0)
 
@@ -21,11 +22,7 @@ VERSIONS = (0, 0)
 def handle(
     services: GroupServices, request: Request, message: AlterShareGroupOffsetsRequest
 ) -> AlterShareGroupOffsetsResponse | None:
-    code = ErrorCode.NONE
-    if not services.coordinators.serves_share_groups:
-        code = ErrorCode.UNSUPPORTED_VERSION
-    elif not request.may(Operation.READ, group_resource(message.group_id)):
-        code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    code = offsets_error(services, request, message.group_id, Operation.READ)
     if code:
         return AlterShareGroupOffsetsResponse(error_code=code, error_message=code.text)
     answer = request.park()

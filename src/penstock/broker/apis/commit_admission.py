@@ -4,7 +4,7 @@ the client may read; the others are refused one by one."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from penstock.broker.net.request import Request
 from penstock.metadata.image import MetadataImage
@@ -15,6 +15,20 @@ from penstock.security.authorizer import Operation, topic_resource
 
 Topic = TypeVar("Topic", OffsetCommitRequestTopic, TxnOffsetCommitRequestTopic)
 Result = TypeVar("Result", OffsetCommitResponseTopic, TxnOffsetCommitResponseTopic)
+
+
+def refuser(
+    topic_result: Callable[..., Result], partition_result: Callable[..., object]
+) -> Callable[[Any, ErrorCode], Result]:
+    """The function that refuses all partitions of a topic: the two APIs answer with classes of the same fields."""
+
+    def refuse(topic: Any, code: ErrorCode) -> Result:
+        partitions = [
+            partition_result(partition_index=each.partition_index, error_code=code) for each in topic.partitions
+        ]
+        return topic_result(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+
+    return refuse
 
 
 class Admission(Generic[Topic, Result]):

@@ -7,8 +7,7 @@ does not exist.
 from __future__ import annotations
 
 from penstock.broker.apis.services import GroupServices
-from penstock.broker.coordinators.questions import Gathering, ask_each, caller_of
-from penstock.broker.coordinators.shard import Waiting
+from penstock.broker.coordinators.questions import ask_shards, caller_of
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode
 from penstock.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
@@ -22,27 +21,27 @@ def handle(services: GroupServices, request: Request, message: DescribeGroupsReq
     answer = request.park(mute=True)
     caller = caller_of(request)
 
-    def described(part: DescribeGroupsResponse) -> None:
+    def check(group_id: str) -> ErrorCode:
+        is_allowed = request.may(Operation.DESCRIBE, group_resource(group_id))
+        return ErrorCode.NONE if is_allowed else ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+    def take(part: DescribeGroupsResponse) -> None:
         for group in part.groups:
             if message.include_authorized_operations and not group.error_code:
                 group.authorized_operations = request.allowed_of(GROUP_OPERATIONS, group_resource(group.group_id))
         response.groups += part.groups
-        gathering.one_more()
 
-    def ask_for(group_id: str) -> None:
-        def refusal(code: ErrorCode) -> DescribeGroupsResponse:
-            return DescribeGroupsResponse(groups=[DescribedGroup(group_id=group_id, error_code=code)])
-
-        if not request.may(Operation.DESCRIBE, group_resource(group_id)):
-            described(refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED))
-            return
-        asked = DescribeGroupsRequest(groups=[group_id])
-        services.coordinators.groups.submit(
-            group_id,
-            lambda shard, token, now_ms: shard.describe_groups(asked, token, caller, now_ms),
-            Waiting(described, refusal),
-        )
-
-    names = dict.fromkeys(message.groups)
-    gathering = Gathering(len(names), lambda: answer(response))
-    ask_each(services.coordinators.groups.upkeep, request, names, ask_for)
+    ask_shards(
+        services.coordinators.groups,
+        request,
+        dict.fromkeys(message.groups),
+        lambda shard, group_id, token, now_ms: shard.describe_groups(
+            DescribeGroupsRequest(groups=[group_id]), token, caller, now_ms
+        ),
+        check=check,
+        refusal=lambda group_id, code: DescribeGroupsResponse(
+            groups=[DescribedGroup(group_id=group_id, error_code=code)]
+        ),
+        take=take,
+        done=lambda: answer(response),
+    )

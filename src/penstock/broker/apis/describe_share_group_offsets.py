@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.broker.apis.services import GroupServices
+from penstock.broker.apis.share_requests import offsets_error
 from penstock.broker.coordinators.questions import Gathering
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode
@@ -16,7 +17,7 @@ from penstock.protocol.messages.describe_share_group_offsets import (
     Topic,
     TopicResult,
 )
-from penstock.security.authorizer import Operation, group_resource, topic_resource
+from penstock.security.authorizer import Operation, topic_resource
 
 VERSIONS = (0, 1)
 
@@ -39,7 +40,7 @@ def handle(services: GroupServices, request: Request, message: DescribeShareGrou
             results[place] = result
             gathering.one_more()
 
-        code = _error(services, request, group.group_id)
+        code = offsets_error(services, request, group.group_id, Operation.DESCRIBE)
         if code:
             described(GroupResult(group_id=group.group_id, error_code=code, error_message=None))
             return
@@ -51,14 +52,6 @@ def handle(services: GroupServices, request: Request, message: DescribeShareGrou
 
     for place, group in enumerate(message.groups):
         ask_for(place, group)
-
-
-def _error(services: GroupServices, request: Request, group_id: str) -> ErrorCode:
-    if not services.coordinators.serves_share_groups:
-        return ErrorCode.UNSUPPORTED_VERSION
-    if not request.may(Operation.DESCRIBE, group_resource(group_id)):
-        return ErrorCode.GROUP_AUTHORIZATION_FAILED
-    return ErrorCode.NONE
 
 
 def _may(request: Request, topic: str) -> bool:

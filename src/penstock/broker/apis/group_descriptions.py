@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 from penstock.broker.apis.services import GroupServices
-from penstock.broker.coordinators.questions import Gathering, ask_each, caller_of
-from penstock.broker.coordinators.shard import Waiting
+from penstock.broker.coordinators.questions import ask_shards, caller_of
 from penstock.broker.net.request import Request
 from penstock.coordinator.decision import Caller, Decision
 from penstock.groups.shard import GroupShard
@@ -41,7 +40,13 @@ def describe_groups(
     answer = request.park(mute=True)
     caller = caller_of(request)
 
-    def described(part: Any) -> None:
+    def check(group_id: str) -> ErrorCode:
+        if not is_served:
+            return ErrorCode.UNSUPPORTED_VERSION
+        is_allowed = request.may(Operation.DESCRIBE, group_resource(group_id))
+        return ErrorCode.NONE if is_allowed else ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+    def take(part: Any) -> None:
         for index, group in enumerate(part.groups):
             if not all(request.may(Operation.DESCRIBE, topic_resource(topic)) for topic in kind.topics_of(group)):
                 part.groups[index] = kind.described_group(
@@ -50,27 +55,19 @@ def describe_groups(
             elif message.include_authorized_operations and not group.error_code:
                 group.authorized_operations = request.allowed_of(GROUP_OPERATIONS, group_resource(group.group_id))
         response.groups += part.groups
-        gathering.one_more()
-
-    def ask_for(group_id: str) -> None:
-        def refusal(code: ErrorCode) -> Any:
-            return kind.response(groups=[kind.described_group(group_id=group_id, error_code=code)])
-
-        if not is_served:
-            described(refusal(ErrorCode.UNSUPPORTED_VERSION))
-            return
-        if not request.may(Operation.DESCRIBE, group_resource(group_id)):
-            described(refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED))
-            return
-        asked = kind.request(group_ids=[group_id])
-        services.coordinators.groups.submit(
-            group_id,
-            lambda shard, token, now_ms: kind.describe(shard, asked, token, caller, now_ms),
-            Waiting(described, refusal),
-        )
 
     names = list(group_ids)  # one that is named twice is described twice, as by Kafka
     if len(names) > REPEATED_MAX:
         names = list(dict.fromkeys(names))
-    gathering = Gathering(len(names), lambda: answer(response))
-    ask_each(services.coordinators.groups.upkeep, request, names, ask_for)
+    ask_shards(
+        services.coordinators.groups,
+        request,
+        names,
+        lambda shard, group_id, token, now_ms: kind.describe(
+            shard, kind.request(group_ids=[group_id]), token, caller, now_ms
+        ),
+        check=check,
+        refusal=lambda group_id, code: kind.response(groups=[kind.described_group(group_id=group_id, error_code=code)]),
+        take=take,
+        done=lambda: answer(response),
+    )

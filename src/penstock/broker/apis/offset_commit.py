@@ -5,7 +5,7 @@ Versions 2-10: 6 adds leader epochs, 7 static members, 9 members of the new prot
 
 from __future__ import annotations
 
-from penstock.broker.apis.commit_admission import Admission
+from penstock.broker.apis.commit_admission import Admission, refuser
 from penstock.broker.apis.services import GroupServices
 from penstock.broker.coordinators.questions import caller_of
 from penstock.broker.coordinators.shard import Waiting
@@ -23,6 +23,8 @@ from penstock.security.authorizer import Operation, group_resource
 VERSIONS = (2, 10)
 
 TOPIC_IDS_SINCE = 10
+
+_refuse = refuser(OffsetCommitResponseTopic, OffsetCommitResponsePartition)
 
 
 def handle(services: GroupServices, request: Request, message: OffsetCommitRequest) -> OffsetCommitResponse | None:
@@ -52,14 +54,3 @@ def handle(services: GroupServices, request: Request, message: OffsetCommitReque
 
 def _refusal(topics: list[OffsetCommitRequestTopic], code: ErrorCode) -> OffsetCommitResponse:
     return OffsetCommitResponse(topics=[_refuse(topic, code) for topic in topics])
-
-
-def _refuse(topic: OffsetCommitRequestTopic, code: ErrorCode) -> OffsetCommitResponseTopic:
-    return OffsetCommitResponseTopic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        partitions=[
-            OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
-            for each in topic.partitions
-        ],
-    )

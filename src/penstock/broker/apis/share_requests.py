@@ -1,11 +1,11 @@
-"""What ShareFetch and ShareAcknowledge have in common: who may ask, and acknowledgements."""
+"""What the APIs of share groups have in common: who may ask, and acknowledgements."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from penstock.broker.apis.services import ShareServices
+from penstock.broker.apis.services import GroupServices, ShareServices
 from penstock.broker.coordinators.questions import Gathering
 from penstock.broker.net.request import Request
 from penstock.broker.partitions.replica import Replica
@@ -33,6 +33,15 @@ def session_of(services: ShareServices, request: Request, group_id: str | None, 
     if not member_id or len(member_id) > MEMBER_ID_MAX:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid member id in the request.")
     return SessionKey(group_id, member_id)
+
+
+def offsets_error(services: GroupServices, request: Request, group_id: str, operation: Operation) -> ErrorCode:
+    """Why the client may not do this with the offsets of a share group; NONE if it may."""
+    if not services.coordinators.serves_share_groups:
+        return ErrorCode.UNSUPPORTED_VERSION
+    if not request.may(operation, group_resource(group_id)):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    return ErrorCode.NONE
 
 
 class Partition(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.broker.apis.commit_admission import Admission
+from penstock.broker.apis.commit_admission import Admission, refuser
 from penstock.broker.apis.services import TransactionServices
 from penstock.broker.coordinators.partition import Producer
 from penstock.broker.coordinators.questions import caller_of
@@ -34,6 +34,8 @@ VERSIONS = (0, 6)
 
 TOPIC_IDS_SINCE = 6
 KNOWS_LOADING_SINCE = 2
+
+_refuse = refuser(TxnOffsetCommitResponseTopic, TxnOffsetCommitResponsePartition)
 
 
 def handle(
@@ -135,14 +137,3 @@ class _Commit:
 
 def _refusal(topics: list[TxnOffsetCommitRequestTopic], code: ErrorCode) -> TxnOffsetCommitResponse:
     return TxnOffsetCommitResponse(topics=[_refuse(topic, code) for topic in topics])
-
-
-def _refuse(topic: TxnOffsetCommitRequestTopic, code: ErrorCode) -> TxnOffsetCommitResponseTopic:
-    return TxnOffsetCommitResponseTopic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        partitions=[
-            TxnOffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
-            for each in topic.partitions
-        ],
-    )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from typing import TypeVar
 
 from penstock.broker.coordinators.coordinator import Coordinator
-from penstock.broker.coordinators.shard import Waiting
+from penstock.broker.coordinators.shard import ShardT, Waiting
 from penstock.broker.net.request import Request
 from penstock.broker.slices import Slices
 from penstock.coordinator.decision import Caller, Decision
@@ -82,3 +83,35 @@ class Gathering:
         self._left -= 1
         if not self._left:
             self._done()
+
+
+def ask_shards(
+    coordinator: Coordinator[ShardT],
+    request: Request,
+    names: Collection[str],
+    question: Callable[[ShardT, str, Waiting, int], Decision],
+    *,
+    check: Callable[[str], ErrorCode],
+    refusal: Callable[[str, ErrorCode], Response],
+    take: Callable[[Response], None],
+    done: Callable[[], None],
+) -> None:
+    """Ask the shard of each name that `check` finds no error with. `take` gets each answer or refusal; then `done`."""
+
+    def taken(response: Response) -> None:
+        take(response)
+        gathering.one_more()
+
+    def ask(name: str) -> None:
+        code = check(name)
+        if code:
+            taken(refusal(name, code))
+            return
+        coordinator.submit(
+            name,
+            lambda shard, token, now_ms: question(shard, name, token, now_ms),
+            Waiting(taken, partial(refusal, name)),
+        )
+
+    gathering = Gathering(len(names), done)
+    ask_each(coordinator.upkeep, request, names, ask)

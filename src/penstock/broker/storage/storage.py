@@ -101,20 +101,23 @@ class Storage:
         self._offline: dict[TopicPartition, Uuid] = {}
         settle_promotions(files, self.directories, lambda: uuid_text(randomness.bytes(16)))
         self._home = {partition: directory for directory in self.directories for partition in directory.partitions()}
-        self.mover = ReplicaMover(
-            self,
-            settings=settings,
-            loop=loop,
-            files=files,
-            clock=clock,
-            randomness=randomness,
-            metadata=metadata,
-            replicas=replicas,
-            directory_assignments=directory_assignments,
-            fail=fail,
-        )
+        self.mover = self._new_mover(directory_assignments)
         # Log start offsets moved since the last checkpoint: records below them must not return.
         self._start_checkpoint_due = False
+
+    def _new_mover(self, directory_assignments: DirectoryAssignments) -> ReplicaMover:
+        return ReplicaMover(
+            self,
+            settings=self._settings,
+            loop=self._loop,
+            files=self._files,
+            clock=self._clock,
+            randomness=self._randomness,
+            metadata=self._metadata,
+            replicas=self._replicas,
+            directory_assignments=directory_assignments,
+            fail=self._fail,
+        )
 
     # -- partitions -------------------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from re import Pattern
 from types import TracebackType
 from typing import Any, Generic, Literal, TypeVar
 
-from penstock.client.errors import ClientError, Closed
+from penstock.client.errors import ClientError, Closed, noted_on
 from penstock.client.librdkafka.consumer_base import CHUNK, ConsumerBase, Offset, Start
 from penstock.client.librdkafka.dead_letters import DeadLetter
 from penstock.client.librdkafka.rebalances import Hook
@@ -88,12 +88,8 @@ class AsyncConsumer(Generic[K, V]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._consumer._interrupted_by(error)
-        try:
+        with noted_on(error):
             await self.close()
-        except ClientError as failure:
-            if error is None:
-                raise
-            error.add_note(str(failure))
 
     async def start(self) -> None:
         if self._loop is not None:

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import KafkaException
 
-from penstock.client.errors import ClientError, Closed, NotDelivered, TimedOut
+from penstock.client.errors import ClientError, Closed, NotDelivered, TimedOut, noted_on
 from penstock.client.librdkafka.delivery import AsyncDelivery
 from penstock.client.librdkafka.producer_base import ANY_PARTITION, POLL, Headers, ProducerBase, unserializable
 from penstock.client.librdkafka.producer_transaction import Transactions
@@ -59,12 +59,8 @@ class AsyncProducer(ProducerBase[K, V]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
+        with noted_on(error, NotDelivered):
             await self.close()
-        except NotDelivered as failure:
-            if error is None:
-                raise
-            error.add_note(str(failure))
 
     def _begin(self) -> None:
         if not hasattr(self, "_loop"):

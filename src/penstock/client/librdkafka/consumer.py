@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator
 from types import TracebackType
 
-from penstock.client.errors import ClientError
+from penstock.client.errors import noted_on
 from penstock.client.librdkafka.consumer_base import CHUNK, ConsumerBase
 from penstock.client.librdkafka.record import Batch, Record
 from penstock.client.librdkafka.types import K, V
@@ -31,12 +31,8 @@ class Consumer(ConsumerBase[K, V]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._interrupted_by(error)
-        try:
+        with noted_on(error):
             self.close()
-        except ClientError as failure:
-            if error is None:
-                raise
-            error.add_note(str(failure))
 
     def __iter__(self) -> Iterator[Record[K, V]]:
         return self.records()

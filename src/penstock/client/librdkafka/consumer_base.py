@@ -43,6 +43,24 @@ _TOPIC_PATIENCE_S = 3.0
 _RETRY_S = 0.05
 
 
+def _checked(settings: Mapping[str, Any], start: str, on_error: object) -> dict[str, Any]:
+    """The settings that are given; raise BadSetting for one that the consumer itself sets."""
+    given = checked(settings, producer=False)
+    for name in _OWN & given.keys():
+        raise BadSetting(f"{name} has an argument of its own, or is set by the consumer itself")
+    if start not in ("earliest", "latest", "error"):
+        raise BadSetting(f"start is earliest, latest or error, not {start!r}")
+    if not isinstance(on_error, DeadLetter) and on_error not in ("raise", "skip"):
+        raise BadSetting(f'on_error is "raise", "skip" or a DeadLetter, not {on_error!r}')
+    return given
+
+
+def _is_incremental(given: Mapping[str, Any]) -> bool:
+    """Whether a rebalance takes only the partitions that move."""
+    strategy = str(given.get("partition.assignment.strategy", ""))
+    return "cooperative" in strategy or given.get("group.protocol") == "consumer"
+
+
 class ConsumerBase(Generic[K, V]):
     def __init__(
         self,
@@ -73,43 +91,29 @@ class ConsumerBase(Generic[K, V]):
         - `timeout`: seconds for requests to the cluster: the first contact, commits, offsets.
         - `settings`: any of librdkafka's.
         """
-        given = checked(settings or {}, producer=False)
-        for name in _OWN & given.keys():
-            raise BadSetting(f"{name} has an argument of its own, or is set by the consumer itself")
-        if start not in ("earliest", "latest", "error"):
-            raise BadSetting(f"start is earliest, latest or error, not {start!r}")
+        given = _checked(settings or {}, start, on_error)
         self.group = group
         self.auto_commit = auto_commit and group is not None
         self._timeout = timeout
         self._start = start
-        strategy = str(given.get("partition.assignment.strategy", ""))
-        incremental = "cooperative" in strategy or given.get("group.protocol") == "consumer"
         self._trouble = Trouble(bootstrap)
         self._closing = False
         self._closed_because: str | None = None
         self._lock = threading.RLock()
         self._letters = DeadLetterOffice(on_error, bootstrap, given) if isinstance(on_error, DeadLetter) else None
-        if self._letters is None and on_error not in ("raise", "skip"):
-            raise BadSetting(f'on_error is "raise", "skip" or a DeadLetter, not {on_error!r}')
         self._decoding: Decoding[K, V] = Decoding(key, value, self._letters or on_error)  # type: ignore[arg-type]
-        self._client: Any = create(
-            confluent_kafka.Consumer,
-            bootstrap,
-            {
-                "group.id": group or _NO_GROUP,
-                "enable.auto.commit": self.auto_commit,
-                "enable.auto.offset.store": False,
-                "auto.offset.reset": start,
-                "fetch.queue.backoff.ms": _FULL_BACKOFF_MS,
-                **given,
-            },
-            self._trouble,
-        )
-        self._reading = Reading(
-            self._client, lambda topic: self._partition_count(topic) is not None, in_group=group is not None
-        )
+        own = {
+            "group.id": group or _NO_GROUP,
+            "enable.auto.commit": self.auto_commit,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": start,
+            "fetch.queue.backoff.ms": _FULL_BACKOFF_MS,
+        }
+        self._client: Any = create(confluent_kafka.Consumer, bootstrap, {**own, **given}, self._trouble)
+        in_group = group is not None
+        self._reading = Reading(self._client, lambda topic: self._partition_count(topic) is not None, in_group=in_group)
         self._rebalances = Rebalances(
-            self._reading, (on_assigned, on_revoked, on_lost), self._before_revoked, incremental=incremental
+            self._reading, (on_assigned, on_revoked, on_lost), self._before_revoked, incremental=_is_incremental(given)
         )
         watch(self)
         if topics or pattern is not None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
-from penstock.client.errors import Closed, NotDelivered, TimedOut
+from penstock.client.errors import Closed, NotDelivered, TimedOut, noted_on
 from penstock.client.librdkafka.delivery import Delivery
 from penstock.client.librdkafka.producer_base import (
     ANY_PARTITION,
@@ -42,12 +42,8 @@ class Producer(ProducerBase[K, V]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
+        with noted_on(error, NotDelivered):
             self.close()
-        except NotDelivered as failure:
-            if error is None:
-                raise
-            error.add_note(str(failure))
 
     def send(  # noqa: C901
         self,

@@ -64,6 +64,22 @@ _EXIT_S = 10.0
 _GIVEN_UP = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
 
 
+def _checked(settings: Mapping[str, Any], partitioner: object) -> dict[str, Any]:
+    """The settings that are given; raise BadSetting for one that the producer itself sets."""
+    given = checked(settings, producer=True)
+    for name in _OWN & given.keys():
+        raise BadSetting(f"{name} is set by the producer itself; it has an argument of its own where it can vary")
+    if not callable(partitioner) and partitioner not in ("round_robin", "sticky"):
+        raise BadSetting(f"partitioner is round_robin, sticky or a function, not {partitioner!r}")
+    return given
+
+
+def _delivery(timeout_s: float | None, transactional_id: str | None) -> dict[str, Any]:
+    seconds = timeout_s or (120.0 if transactional_id is None else 60.0)
+    transactional = {} if transactional_id is None else {"transactional.id": transactional_id}
+    return {"delivery.timeout.ms": round(seconds * 1000), **transactional}
+
+
 class ProducerBase(Generic[K, V]):
     def __init__(
         self,
@@ -94,36 +110,25 @@ class ProducerBase(Generic[K, V]):
         - `max_block`: seconds that `send` waits for a topic's metadata, or for space in the local queue.
         - `settings`: any of librdkafka's, which override the above.
         """
-        given = checked(settings or {}, producer=True)
-        for name in _OWN & given.keys():
-            raise BadSetting(f"{name} is set by the producer itself; it has an argument of its own where it can vary")
+        given = _checked(settings or {}, partitioner)
         self._max_block = max_block
         self._serializers: tuple[Serializer[Any], Serializer[Any]] = (key or Bytes(), value or Bytes())
         self._encode_key, self._encode_value = (_encoder(each) for each in self._serializers)
         self._partitioner = partitioner if callable(partitioner) else None
-        if not callable(partitioner) and partitioner not in ("round_robin", "sticky"):
-            raise BadSetting(f"partitioner is round_robin, sticky or a function, not {partitioner!r}")
         self._sticky = partitioner == "sticky"
         self._in_context = not all(is_plain(each) for each in self._serializers)
         self._plain = self._partitioner is None and all(getattr(each, "as_is", False) for each in self._serializers)
         self.transactional_id = transactional_id
-        seconds = delivery_timeout or (120.0 if transactional_id is None else 60.0)
+        own: dict[str, Any] = {
+            "acks": acks,
+            "enable.idempotence": acks == "all" if idempotence is None else idempotence,
+            "compression.type": compression,
+            "linger.ms": linger_ms,
+            "partitioner": "murmur2_random",
+            **_delivery(delivery_timeout, transactional_id),
+        }
         self._trouble = Trouble(bootstrap)
-        self._client: Any = create(
-            confluent_kafka.Producer,
-            bootstrap,
-            {
-                "acks": acks,
-                "enable.idempotence": acks == "all" if idempotence is None else idempotence,
-                "compression.type": compression,
-                "linger.ms": linger_ms,
-                "partitioner": "murmur2_random",
-                "delivery.timeout.ms": round(seconds * 1000),
-                **({"transactional.id": transactional_id} if transactional_id is not None else {}),
-                **given,
-            },
-            self._trouble,
-        )
+        self._client: Any = create(confluent_kafka.Producer, bootstrap, {**own, **given}, self._trouble)
         self._produce = self._client.produce
         self._transactions = Transactions(self._client, transactional_id, max_block, self._forget_failures)
         self._turns: dict[str, Iterator[int]] = {}

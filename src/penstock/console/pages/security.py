@@ -26,20 +26,10 @@ def users(found: Sequence[ScramUserDescription], frame: Frame) -> Markup:
             ", ".join(f"{name} ({iterations:,} iterations)" for name, iterations in user.mechanisms.items()),
             joined(
                 [
-                    form(
-                        "/do/user.remove",
-                        frame.csrf,
-                        hidden("name", user.name),
-                        hidden("mechanism", mechanism),
-                        hidden("back", BACK),
-                        tag("button", f"Remove {mechanism}", class_="danger"),
-                        class_="inline",
-                    )
+                    _act(frame, "/do/user.remove", f"Remove {mechanism}", {"name": user.name, "mechanism": mechanism})
                     for mechanism in user.mechanisms
                 ]
-            )
-            if not frame.read_only
-            else "",
+            ),
         ]
         for user in found
     ]
@@ -49,6 +39,14 @@ def users(found: Sequence[ScramUserDescription], frame: Frame) -> Markup:
         else empty("There are no SCRAM users.", "Create one below. Users of certificates or tokens are not listed.")
     )
     return joined(tag("h2", "Users"), listed, _user_form(frame))
+
+
+def _act(frame: Frame, action: str, text: str, fields: Mapping[str, str], back: str = BACK) -> Markup:
+    """A button that sends these fields; nothing if the console only shows."""
+    if frame.read_only:
+        return NOTHING
+    inputs = [hidden(name, value) for name, value in {**fields, "back": back}.items()]
+    return form(action, frame.csrf, inputs, tag("button", text, class_="danger"), class_="inline")
 
 
 def _user_form(frame: Frame) -> Markup:
@@ -93,19 +91,15 @@ def acls(found: Sequence[Acl], frame: Frame) -> Markup:
             f"{acl.resource_type.lower()} {acl.resource}",
             acl.pattern.lower(),
             "anywhere" if acl.host == "*" else acl.host,
-            form(
+            _act(
+                frame,
                 "/do/acl.delete",
-                frame.csrf,
-                hidden("back", BACK),
-                [
-                    hidden(name, getattr(acl, name))
+                "Delete",
+                {
+                    name: getattr(acl, name)
                     for name in ("principal", "operation", "resource_type", "resource", "pattern", "host", "permission")
-                ],
-                tag("button", "Delete", class_="danger"),
-                class_="inline",
-            )
-            if not frame.read_only
-            else "",
+                },
+            ),
         ]
         for acl in found
     ]
@@ -149,22 +143,20 @@ def quotas(found: Sequence[EntityQuotas], frame: Frame) -> Markup:
             ),
             joined(
                 [
-                    form(
+                    _act(
+                        frame,
                         "/do/quota.set",
-                        frame.csrf,
-                        hidden("back", BACK),
-                        [hidden(kind, "" if name is None else name) for kind, name in each.entity.items()],
-                        hidden("kinds", ",".join(each.entity)),
-                        hidden("quota", quota),
-                        hidden("value", ""),
-                        tag("button", f"Remove {quota}", class_="danger"),
-                        class_="inline",
+                        f"Remove {quota}",
+                        {
+                            **{kind: name or "" for kind, name in each.entity.items()},
+                            "kinds": ",".join(each.entity),
+                            "quota": quota,
+                            "value": "",
+                        },
                     )
                     for quota in each.values
                 ]
-            )
-            if not frame.read_only
-            else "",
+            ),
         ]
         for each in found
     ]
@@ -247,18 +239,17 @@ def hanging(found: Sequence[OpenTransaction], frame: Frame) -> Markup:
             each.transactional_id or each.producer.producer_id,
             units.count(each.producer.transaction_start),
             time(each.producer.last_timestamp),
-            form(
+            _act(
+                frame,
                 "/do/transaction.abort",
-                frame.csrf,
-                hidden("back", "/transactions"),
-                hidden("name", each.topic),
-                hidden("partition", str(each.partition)),
-                hidden("producer", str(each.producer.producer_id)),
-                tag("button", "Abort", class_="danger"),
-                class_="inline",
-            )
-            if not frame.read_only
-            else "",
+                "Abort",
+                {
+                    "name": each.topic,
+                    "partition": str(each.partition),
+                    "producer": str(each.producer.producer_id),
+                },
+                back="/transactions",
+            ),
         ]
         for each in found
     ]

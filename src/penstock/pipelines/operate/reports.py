@@ -17,10 +17,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from penstock.spark.progress.query_progress import HEARTBEAT_MS, LOST_AFTER_MS, as_json, known_fields
+
 VERSION = 1
 REPORT_EVERY_MS = 1000
-HEARTBEAT_MS = 10_000
-LOST_AFTER_MS = 3 * HEARTBEAT_MS
 REPORT_KEY, CONTROL_KEY = "pipeline/", "control/"
 
 QueryState = Literal["waiting", "running", "backing off", "ended", "failed"]
@@ -127,14 +127,14 @@ class PipelineReport:
         return dataclasses.replace(self, state="lost")
 
     def to_json(self) -> str:
-        return json.dumps(dataclasses.asdict(self), separators=(",", ":"), ensure_ascii=False)
+        return as_json(self)
 
     @classmethod
     def from_json(cls, text: str) -> PipelineReport:
         known = _read(cls, text)
         try:
             queries = [{**each, "groups": tuple(each.get("groups", ()))} for each in known.get("queries", ())]
-            known["queries"] = tuple(QueryReport(**_known(QueryReport, each)) for each in queries)
+            known["queries"] = tuple(QueryReport(**known_fields(QueryReport, each)) for each in queries)
             return cls(**known)
         except (AttributeError, TypeError) as error:
             raise UnreadableReport(f"not the report of a pipeline: {error}: {text:.200}") from error
@@ -152,7 +152,7 @@ class Control:
     """`user@host`, for the log."""
 
     def to_json(self) -> str:
-        return json.dumps(dataclasses.asdict(self), separators=(",", ":"), ensure_ascii=False)
+        return as_json(self)
 
     @classmethod
     def from_json(cls, text: str) -> Control:
@@ -194,13 +194,8 @@ def _read(kind: type[Any], text: str) -> dict[str, Any]:
         given = json.loads(text)
         if given["version"] > VERSION:
             raise UnreadableReport(f"version {given['version']} is newer than {VERSION}")
-        return _known(kind, given)
+        return known_fields(kind, given)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, UnreadableReport):
             raise
         raise UnreadableReport(f"not a record of a pipeline: {error}: {text:.200}") from error
-
-
-def _known(kind: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    names = {each.name for each in dataclasses.fields(kind)}
-    return {name: value for name, value in given.items() if name in names}

@@ -121,7 +121,7 @@ class QueryProgress:
         return dataclasses.replace(self, state="lost")
 
     def to_json(self) -> str:
-        return json.dumps(dataclasses.asdict(self), separators=(",", ":"), ensure_ascii=False)
+        return as_json(self)
 
     @classmethod
     def from_json(cls, text: str) -> QueryProgress:
@@ -129,9 +129,11 @@ class QueryProgress:
             given = json.loads(text)
             if given["version"] > VERSION:
                 raise UnreadableProgress(f"version {given['version']} is newer than {VERSION}")
-            known = _known(cls, given)
-            known["sources"] = tuple(SourceProgress(**_known(SourceProgress, each)) for each in given["sources"])
-            known["operators"] = tuple(StateProgress(**_known(StateProgress, each)) for each in given["operators"])
+            known = known_fields(cls, given)
+            known["sources"] = tuple(SourceProgress(**known_fields(SourceProgress, each)) for each in given["sources"])
+            known["operators"] = tuple(
+                StateProgress(**known_fields(StateProgress, each)) for each in given["operators"]
+            )
             return cls(**known)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise UnreadableProgress(f"not the progress of a query: {error}: {text:.200}") from error
@@ -237,6 +239,12 @@ def _rate(value: Any) -> float:
     return float(value) if isinstance(value, (int, float)) and value == value and abs(value) != float("inf") else 0.0
 
 
-def _known(kind: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def as_json(record: Any) -> str:
+    """Of a dataclass."""
+    return json.dumps(dataclasses.asdict(record), separators=(",", ":"), ensure_ascii=False)
+
+
+def known_fields(kind: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Without those that a newer version has added."""
     names = {field.name for field in dataclasses.fields(kind)}
     return {name: value for name, value in given.items() if name in names}

@@ -18,7 +18,7 @@ from functools import partial
 from types import TracebackType
 from typing import Generic, TypeVar
 
-from penstock.client.errors import ClientError, Closed
+from penstock.client.errors import Closed, noted_on
 from penstock.client.wire.share.consumer import OnError, ShareConsumer
 from penstock.client.wire.share.records import K, ShareRecord, V
 from penstock.serializers.base import Deserializer
@@ -74,12 +74,8 @@ class AsyncShareConsumer(Generic[K, V]):
         consumer = self._consumer
         if consumer is not None:
             await self._do(consumer.interrupted_by, error)
-        try:
+        with noted_on(error):
             await self.close()
-        except ClientError as failure:
-            if error is None:
-                raise
-            error.add_note(str(failure))
 
     async def start(self) -> None:
         if self._consumer is None:

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Final, Generic, Literal
 
-from penstock.client.errors import BadSetting, ClientError, Closed, CommitFailed, Undeserializable
+from penstock.client.errors import BadSetting, Closed, CommitFailed, Undeserializable, noted_on
 from penstock.client.wire.share.acknowledgements import Place, Verdict
 from penstock.client.wire.share.fetching import Acquired, ShareFetching
 from penstock.client.wire.share.membership import ShareMembership
@@ -277,12 +277,8 @@ class ShareConsumer(Generic[K, V]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.interrupted_by(error)
-        try:
+        with noted_on(error):
             self.close()
-        except ClientError as failure:
-            if error is None:
-                raise
-            error.add_note(str(failure))
 
     def interrupted_by(self, error: BaseException | None) -> None:
         """Release or reject what was being worked on when the exception came."""
