@@ -92,10 +92,15 @@ def own_session(parent: SparkSession) -> SparkSession:
     """A session whose views no other query sees, active in this thread. Spark looks up formats only in the active
     session, and a new thread has none."""
     session = parent.newSession()
-    classes: Any = type(session)
-    classes._get_j_spark_session_class(session._jvm).setActiveSession(session._jsparkSession)
+    activate(session)
     _register(session)
     return session
+
+
+def activate(session: SparkSession) -> None:
+    """In this thread."""
+    classes: Any = type(session)
+    classes._get_j_spark_session_class(session._jvm).setActiveSession(session._jsparkSession)
 
 
 def _register(session: SparkSession) -> None:
