@@ -28,7 +28,7 @@ from penstock.pipelines.engine.evolution import MemoryNotes, Notes
 from penstock.pipelines.engine.failures import message_of
 from penstock.pipelines.engine.one_scan import OUTPUT, NotOnePlan
 from penstock.pipelines.engine.prepared import Prepared, prepare
-from penstock.pipelines.engine.query_input import Sources, activate, query_input
+from penstock.pipelines.engine.query_input import PLAIN_CHECKPOINTS, Sources, activate, query_input
 from penstock.pipelines.spec.loading import Loaded
 from penstock.pipelines.spec.model import (
     Encoding,
@@ -58,10 +58,7 @@ _AT_ONCE = 2
 _FOR_FEW_ROWS = {
     "spark.sql.codegen.wholeStage": "false",  # compiling costs more than processing a few rows
     "spark.sql.shuffle.partitions": "1",
-    # Spark's usual one starts processes of the system for every file: readlink, several times.
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
+    **PLAIN_CHECKPOINTS,
 }
 
 

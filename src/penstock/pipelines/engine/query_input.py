@@ -97,6 +97,15 @@ def own_session(parent: SparkSession) -> SparkSession:
     return session
 
 
+PLAIN_CHECKPOINTS = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    )
+}
+"""For checkpoints on a disk of this machine. Spark's usual way looks for symbolic links before it renames a file, for
+which Hadoop starts `readlink`, several times for each file. Both ways end in the same rename."""
+
+
 def activate(session: SparkSession) -> None:
     """In this thread."""
     classes: Any = type(session)

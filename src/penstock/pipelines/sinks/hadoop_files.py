@@ -18,6 +18,11 @@ class Files:
         configuration = session._jsparkSession.sessionState().newHadoopConf()
         self._system = self._path(path).getFileSystem(configuration)
 
+    @property
+    def are_raw_local(self) -> bool:
+        """On a disk of this machine, without checksum files."""
+        return str(self._system.getClass().getSimpleName()) == "RawLocalFileSystem"
+
     def qualified(self, path: str) -> str:
         return str(self._system.makeQualified(self._path(path)).toString())
 
