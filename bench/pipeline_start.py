@@ -2,8 +2,8 @@
 
 Each round runs every load in every variant, one after the other: as it is, without the archive of Java's classes,
 without forked workers, and without both. What counts beside the time is the processor time of all processes of the
-command, Java and workers included: it depends less on what else the machine does. The archive is made before the first
-round, if there is none.
+command, Java and workers included: it depends less on what else the machine does. The archive and numba's kernels are
+made before the first round, if there are none.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
+from bench.results import circumstances
 from penstock import Admin, Producer, TopicPartition
+from penstock.spark.runtime.kernels import compile_kernels
 from penstock.spark.runtime.session import plan
 from penstock.testing.nodes import start_node
 
@@ -81,7 +83,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
     chosen = parser.parse_args()
-    _make_archive()
+    make_caches()
+    before = circumstances()
     costs: dict[tuple[str, str], list[Cost]] = {}
     with (
         tempfile.TemporaryDirectory() as place,
@@ -102,12 +105,15 @@ def main() -> None:
                 costs.setdefault(("test, two tests", variant), []).append(test)
                 print(f"{variant}: run {run}, test {test}", flush=True)
     _print(costs)
+    print(f"{before}, load average afterwards {circumstances()['load_average']}")
 
 
-def _make_archive() -> None:
+def make_caches() -> None:
+    """What is otherwise made behind the first commands, which would be measured with it."""
     archive = plan("bench", {}).classes
     if archive is not None:
         subprocess.run([sys.executable, "-m", "penstock.spark.runtime.class_training", *archive, "{}"], check=True)
+    compile_kernels()
 
 
 def _written(place: Path, bootstrap: str, name: str, variant: str) -> tuple[str, str]:

@@ -1,7 +1,12 @@
-"""Rows of the table: samples by subject, what they are compared with, and the verdict."""
+"""Rows of the table: samples by subject, what they are compared with, and the verdict.
+
+`circumstances` is what a sample was measured on.
+"""
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import median
@@ -11,6 +16,22 @@ from bench.subjects import EPOLL_FLOOR, FLOOR, PEER, PENSTOCK
 
 Unit = Literal["requests/s", "messages/s", "ms", "s", "MB", "%", "cores a client core", "times"]
 HIGHER_IS_BETTER: set[Unit] = {"requests/s", "messages/s"}
+
+
+def circumstances() -> dict[str, Any]:
+    """What a figure has to be judged by: the commit, and what else the machine does."""
+    return {"commit": _commit(), "load_average": [round(each, 2) for each in os.getloadavg()], "cores": os.cpu_count()}
+
+
+def _commit() -> str:
+    described = subprocess.run(
+        ["git", "describe", "--always", "--exclude=*", "--abbrev=12", "--dirty= and changes"],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=os.path.dirname(os.path.abspath(__file__)),
+    )
+    return described.stdout.strip() or "unknown"
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,9 @@ import pytest
 
 from penstock import Admin
 from penstock.cli.output import CommandFailed
+from penstock.cli.pipeline_run import check_topics
 from penstock.cli.pipeline_test import chosen, shared_settings
+from penstock.pipelines.check.validate import load_checked
 from penstock.pipelines.spec.loading import load
 
 if TYPE_CHECKING:
@@ -73,6 +75,7 @@ def test_what_is_missing_is_told_before_spark_starts(
     unique_topic: Callable[[str], str],
     cli: CommandLine,
     monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("penstock.cli.pipeline._session", lambda *_: pytest.fail("Spark was started"))
     made, between, missing = unique_topic("made"), unique_topic("between"), "nowhere"
@@ -91,8 +94,14 @@ def test_what_is_missing_is_told_before_spark_starts(
     status, _, err = cli("pipeline", "run", first, second, third, "--once")
     way_out = f"correct the name in {third}, or create it: penstock topics create {missing}"
     assert (status, err.splitlines()[-1]) == (1, f"penstock: third: {bootstrap} has no topic {missing}; {way_out}")
-    letters = "there is no topic for dead letters, so the first one ends the run: penstock topics create"
-    assert f"first: {letters} first.dead-letters" in err.splitlines()
+    effects = {True: "ends the run", False: "makes its query fail until there is one"}
+    letters = (
+        "first: there is no topic for dead letters, so the first one {}: penstock topics create first.dead-letters"
+    )
+    assert letters.format(effects[True]) in err.splitlines()
+    capsys.readouterr()
+    check_topics(load_checked(first)[0], bootstrap, once=False)
+    assert letters.format(effects[False]) in capsys.readouterr().err.splitlines()
 
     close = written("close", source=made, sink=f"{between}x")
     status, _, err = cli("pipeline", "run", close, "--once")

@@ -24,6 +24,7 @@ Order `i`, from 0 to 29, is `{"id": i, "customer": "c" + i % 3, "amount": i, "at
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import uuid
 import zlib
@@ -32,8 +33,12 @@ from pathlib import Path
 ORDERS = 30
 
 
+LAST_BATCHES = {"orders": 0, "hours": 1}
+"""Of each query."""
+
+
 def restore(place: Path, topic: str, bootstrap: str) -> None:
-    """As if that pipeline had run here, from this topic."""
+    """As if that pipeline had run here, from this topic, and ended between two batches."""
     files: dict[str, str] = json.loads(zlib.decompress(base64.b64decode(_FILES)))
     for name, text in files.items():
         path = place / "shop" / name
@@ -41,6 +46,24 @@ def restore(place: Path, topic: str, bootstrap: str) -> None:
         if path.name == "metadata" and path.parent.name in ("hours", "orders"):
             text = json.dumps({"id": str(uuid.uuid4())})  # another checkpoint, with decisions of its own
         path.write_bytes(text.replace("TOPIC", topic).replace("BOOTSTRAP", bootstrap).encode("latin-1"))
+
+
+def kill_before_commit(place: Path) -> None:
+    """As if it had been killed after the last batch of each query was written, before Spark noted that."""
+    for query, batch in LAST_BATCHES.items():
+        (place / "shop" / query / "commits" / str(batch)).unlink()
+
+
+def decisions(place: Path) -> dict[str, str]:
+    """The records that it left in `__spark_decisions` for the last batches, and the notes that they are carried out."""
+    records = {}
+    for query, batch in LAST_BATCHES.items():
+        checkpoint = json.loads((place / "shop" / query / "metadata").read_text())["id"]
+        digest = hashlib.sha256(f"shop\n{query}\n{checkpoint}".encode()).hexdigest()[:12]
+        name = f"shop-{query}-{digest}"
+        records[name] = json.dumps({"batch": batch, "query": "", "transactions": []})
+        records[f"{name}/done"] = json.dumps({"batch": batch})
+    return records
 
 
 _FILES = (

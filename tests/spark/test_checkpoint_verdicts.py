@@ -72,6 +72,7 @@ NEW = {
     "a type that leads to state": ("amount DOUBLE", "amount DECIMAL(12,2)"),
     "a watermark's column": ("path: orders, watermark: {column: at", "path: orders, watermark: {column: also"),
     "the output mode": ("output: update", "output: complete"),
+    "a removed source": ("JOIN refunds r", "JOIN orders r"),
     "an added source": ("ON o.id = r.id", "ON o.id = r.id JOIN returns s ON o.id = s.id"),
 }
 REFUSED = {
@@ -116,7 +117,10 @@ def test_what_does_not_fit_is_refused(edit: str, place: Path, spark: SparkSessio
     loaded = edited(place, NEW.get(edit) or REFUSED[edit])
     verdict = "new checkpoint" if edit in NEW else "refused"
 
-    assert verdict in {each.verdict for each in against_checkpoints(loaded, noted_here)}
+    compared = list(against_checkpoints(loaded, noted_here))
+    assert verdict in {each.verdict for each in compared}
+    if "source" in edit:
+        assert any(found.message.startswith("it read ") for each in compared for found in each.edits)
     with pytest.raises(PipelineFailed, match=rf": {verdict}: query "):
         Runner(loaded, spark).run_once()
 

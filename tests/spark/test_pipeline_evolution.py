@@ -11,7 +11,10 @@ import pytest
 from deltalake import DeltaTable
 
 from penstock.pipelines import Decoding, FormatSink, PipelineInvalid, Step, TopicSink, TopicSource
+from penstock.pipelines.check.analysis import analyse
 from penstock.pipelines.check.checkpoint_shape import QueryShape, SourceShape
+from penstock.pipelines.check.query_plan import plan
+from penstock.pipelines.check.routes import route
 from penstock.pipelines.check.validate import load_checked
 from penstock.pipelines.engine.analyzer import analyze
 from penstock.pipelines.engine.checkpoints import guard
@@ -132,6 +135,40 @@ def test_what_spark_says(spark: SparkSession, tmp_path: Path) -> None:
     assert "Append output mode" in told["13:3"] or "append" in told["13:3"].lower()
     assert told["18:3"].startswith("[DATATYPE_MISMATCH")
     assert found.types["fine"] == "since TIMESTAMP, n BIGINT"
+
+
+FUNCTIONS = """\
+name: functions
+sources:
+  orders: {topic: orders, value: {format: json, schema: "id BIGINT"}, expect: [{that: id > 0, otherwise: dead-letter}]}
+steps:
+  named: {python: "MODULE:named", from: orders, keeps_source_row: true}
+sinks:
+  named: {from: named, topic: named, key: name}
+  plain: {from: orders, topic: plain}
+"""
+MODULE = """\
+from pyspark.sql import functions as f
+
+def named(orders):
+    return orders.filter("id < 9").withColumn("name", f.udf(lambda number: f"order {number}", "string")("id"))
+"""
+
+
+def test_why_a_query_is_not_one_plan(spark: SparkSession, tmp_path: Path) -> None:
+    """`graph` knows only the file, and takes it for one plan."""
+    (tmp_path / "orders_by_name.py").write_text(MODULE)
+    file = tmp_path / "functions.yaml"
+    file.write_text(FUNCTIONS.replace("MODULE", "orders_by_name"))
+    loaded, _ = load_checked(str(file))
+    analysis = analyse(loaded.pipeline, loaded.directory)
+    (query,) = plan(loaded.pipeline, analysis).values()
+    assert route(loaded.pipeline, analysis, query).way == "streamed"
+
+    found = analyze(loaded, spark)
+
+    assert found.problems == []
+    assert found.not_one_plan == {"orders": "Spark would call its Python functions on rows of other outputs"}
 
 
 def test_a_checkpoint_of_another_query_is_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from penstock.pipelines.spec.loading import Loaded
     from penstock.testing import Cluster
@@ -99,23 +100,63 @@ def forced(runner: Runner, way: Way | None) -> Runner:
     return runner
 
 
+class Seen:
+    """What Spark has run."""
+
+    def __init__(self) -> None:
+        self.queries: list[StreamingQuery] = []
+        self.foreach_batch_calls = 0
+
+    def query(self, name: str) -> StreamingQuery:
+        """The last one of this name."""
+        return [each for each in self.queries if each.name and each.name.endswith(f".{name}")][-1]
+
+    def scans(self, name: str) -> int:
+        query: Any = self.query(name)
+        plan = query._jsq.streamingQuery().lastExecution().executedPlan().toString()
+        return int(plan.partition("== Initial Plan ==")[0].count("MicroBatchScan"))
+
+    def rows_of_batches(self, name: str) -> set[int]:
+        """Of those that have read something. Spark counts a row again in every scan."""
+        return {each["numInputRows"] for each in self.query(name).recentProgress} - {0}
+
+    def jobs_a_batch(self, name: str, spark: SparkSession) -> float:
+        query = self.query(name)
+        jobs = spark.sparkContext.statusTracker().getJobIdsForGroup(str(query.runId))
+        return len(jobs) / sum("addBatch" in each["durationMs"] for each in query.recentProgress)
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
+    from pyspark.sql.utils import ForeachBatchFunction
+
+    made = Seen()
+
+    class Watched(Ending):
+        def __init__(self, query: Any) -> None:
+            super().__init__(query)
+            made.queries.append(query)
+
+    called = ForeachBatchFunction.call
+
+    def call(function: Any, *arguments: Any) -> None:
+        made.foreach_batch_calls += 1
+        called(function, *arguments)
+
+    monkeypatch.setattr(running, "Ending", Watched)
+    monkeypatch.setattr(ForeachBatchFunction, "call", call)
+    return made
+
+
 def test_both_ways_write_the_same_records(
     spark: SparkSession,
     cluster: Cluster,
     new_topic: NewTopic,
     unique_topic: Callable[[str], str],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    seen: Seen,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    queries: list[Any] = []
-
-    class Watched(Ending):
-        def __init__(self, query: Any) -> None:
-            super().__init__(query)
-            queries.append(query)
-
-    monkeypatch.setattr(running, "Ending", Watched)
     orders = new_topic(partitions=2)
     began_ms = 1000 * time.time()
     write_table(cluster.bootstrap, orders, some_orders(400))
@@ -129,7 +170,10 @@ def test_both_ways_write_the_same_records(
         file.write_text(FILE.format(**names, way=way, orders=orders, **topics))
         runner = Runner(load_checked(str(file))[0], spark)
         assert runner.routes["orders"].way == "streamed"
+        calls = seen.foreach_batch_calls
         forced(runner, way).run_once()
+        batches = runner.status["orders"].report().batches
+        assert seen.foreach_batch_calls - calls == (0 if way == "streamed" else batches)
         written[way] = {name: content(cluster, topic) for name, topic in topics.items()}
         report = runner.status["orders"].report()
         told[way] = (report.rows_out, report.dead_letters, report.batches, report.dead_letters_by_reason)
@@ -153,8 +197,8 @@ def test_both_ways_write_the_same_records(
     violations = Counter(record.getMessage() for record in caplog.records if "not a seventh" in record.getMessage())
     assert violations and set(violations.values()) == {len(ways)}
 
-    plan = queries[-1]._jsq.streamingQuery().lastExecution().executedPlan().toString()
-    assert plan.partition("== Initial Plan ==")[0].count("MicroBatchScan") == 1
+    assert seen.scans("orders") == 1
+    assert seen.jobs_a_batch("orders", spark) == 1
 
 
 STATE = """\
@@ -181,11 +225,17 @@ dead_letters: {{topic: {dead}}}
 
 
 def test_a_checkpoint_goes_on_either_way(
-    spark: SparkSession, cluster: Cluster, new_topic: NewTopic, unique_topic: Callable[[str], str], tmp_path: Path
+    spark: SparkSession,
+    cluster: Cluster,
+    new_topic: NewTopic,
+    unique_topic: Callable[[str], str],
+    tmp_path: Path,
+    seen: Seen,
 ) -> None:
     """Of the engine before this one, which wrote every batch with foreachBatch, and back again. Each run is killed
     between the decision and Spark's own commit: the batch is decided, and not written again. The rows in the state are
-    there once, although another plan works with them."""
+    there once, although another plan works with them. Final results of a state need one plan, one scan and one job."""
+    queries = ("counts", "orders")
     topics = {name: new_topic(partitions=1) for name in ("orders", "many", "even", "dead")}
     file = tmp_path / "state.yaml"
     names = {"name": unique_topic("state"), "bootstrap": cluster.bootstrap, "place": str(tmp_path)}
@@ -196,9 +246,20 @@ def test_a_checkpoint_goes_on_either_way(
         values = [json.dumps({"id": each, "at": f"2026-05-01T10:{minute:02}:30Z"}) for each in identities]
         write_table(cluster.bootstrap, topics["orders"], pa.table({"value": [*values, f"poison {minute}"]}))
 
+    rows: set[tuple[str, int]] = set()
+
     def run(way: Way | None) -> None:
-        forced(Runner(loaded, spark), way).run_once()
-        for query in ("counts", "orders"):
+        runner = Runner(loaded, spark)
+        assert {name: planned.way for name, planned in runner.routes.items()} == dict.fromkeys(queries, "streamed")
+        calls = seen.foreach_batch_calls
+        forced(runner, way).run_once()
+        if way is None:
+            assert seen.foreach_batch_calls == calls
+            assert {seen.jobs_a_batch(name, spark) for name in queries} == {1}
+            rows.update((name, each) for name in queries for each in seen.rows_of_batches(name))
+        else:
+            assert seen.foreach_batch_calls > calls
+        for query in queries:
             commits = tmp_path / "checkpoints" / names["name"] / query / "commits"
             last = max(int(each.name) for each in commits.iterdir() if each.name.isdecimal())
             (commits / str(last)).unlink()
@@ -213,6 +274,7 @@ def test_a_checkpoint_goes_on_either_way(
         run(way)
     run(None)
 
+    assert rows == {(name, 4) for name in queries}  # as many as `produce` writes: each was read by one scan
     assert values("even") == sorted(f'{{"id":{10 * minute + each}}}' for minute in range(len(ways)) for each in (0, 2))
     assert values("dead") == sorted(f"poison {2 * minute}" for minute in range(len(ways)))
     closed = [f"2026-05-01T10:{2 * minute:02}:00.000Z" for minute in range(len(ways) - 1)]

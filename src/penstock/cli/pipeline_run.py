@@ -115,7 +115,8 @@ def check_topics(loaded: Loaded, bootstrap: str, *, once: bool) -> bool:
         _has_topics(loaded, address, topics, security, once=once)
     letters = loaded.pipeline.dead_letter_topic
     if own is not None and letters not in own and has_dead_letters(loaded):
-        problem = "there is no topic for dead letters, so the first one ends the run"
+        effect = "ends the run" if once else "makes its query fail until there is one"
+        problem = f"there is no topic for dead letters, so the first one {effect}"
         note(f"{loaded.pipeline.name}: {problem}: penstock topics create {letters}")
     return own is not None
 

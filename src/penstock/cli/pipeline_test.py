@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cli.output import fail
@@ -53,13 +54,15 @@ def shared_settings(pipelines: Iterable[Loaded]) -> dict[str, str]:
 
 def tested(wanted: Sequence[FileTests], session: SparkSession) -> bool:
     """Whether all passed."""
-    from penstock.pipelines.engine.fixtures import run_tests
+    from penstock.pipelines.engine.fixtures import run_together
 
     passed = failed = 0
+    tests = [(each.loaded, test) for each in wanted for test in each.loaded.pipeline.tests if test.name in each.names]
+    results = run_together(tests, session)
     for file in wanted:
         if len(wanted) > 1:
             print(file.file)
-        for result in run_tests(file.loaded, session, file.names) if file.names else ():
+        for result in islice(results, len(file.names)):
             passed, failed = passed + (not result.differences), failed + bool(result.differences)
             print(f"{'FAILED' if result.differences else 'passed'}  {result.name}", flush=True)
             for difference in result.differences:

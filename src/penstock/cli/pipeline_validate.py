@@ -75,12 +75,14 @@ def analyzed(loaded: Loaded, session: SparkSession, json: bool) -> bool:
     found = analyze(loaded, session)
     if json:
         problems = [{"path": list(each.path), "message": each.message} for each in found.problems]
-        print_json({"problems": problems, "tables": found.types})
+        print_json({"problems": problems, "tables": found.types, "batch_by_batch": found.not_one_plan})
         return not found.problems
     for problem in found.problems:
         note(str(problem))
     for name, columns in found.types.items():
         print(f"{name}: {columns}")
+    for query, reason in found.not_one_plan.items():
+        print(f'query "{query}" will be planned batch by batch: {reason}')
     errors = len(found.problems)
     print(f"{loaded.file}: {errors} error{'s' if errors != 1 else ''}" if errors else f"{loaded.file}: valid in Spark")
     return not errors

@@ -1,8 +1,8 @@
 """`validate --analyze`: checks that only Spark can do.
 
 Spark plans every table over streams that have the right columns and no rows, so no broker is needed. Then every query
-is started, and ends at once. Lookups and other tables without a `schema` are opened, because their columns are not
-known otherwise.
+is started, and ends at once. What is to be one plan is planned as one. Lookups and other tables without a `schema` are
+opened, because their columns are not known otherwise.
 """
 
 from __future__ import annotations
@@ -16,9 +16,13 @@ from typing import TYPE_CHECKING
 
 from penstock.pipelines.check.analysis import Analysis, Finding, analyse
 from penstock.pipelines.check.query_plan import QueryPlan, plan
+from penstock.pipelines.check.routes import route
+from penstock.pipelines.engine.batch import BatchPlan
 from penstock.pipelines.engine.encoding import records
 from penstock.pipelines.engine.failures import message_of
 from penstock.pipelines.engine.fixtures import RECORDS
+from penstock.pipelines.engine.one_scan import NotOnePlan
+from penstock.pipelines.engine.prepared import prepare
 from penstock.pipelines.engine.query_input import Sources, query_input
 from penstock.pipelines.engine.sink_rows import selected
 from penstock.pipelines.engine.tables import Tables
@@ -38,6 +42,9 @@ class Analysed:
     problems: list[Problem] = field(default_factory=list)
     types: dict[str, str] = field(default_factory=dict)
     """The columns of every table, as in CREATE TABLE."""
+    not_one_plan: dict[str, str] = field(default_factory=dict)
+    """The queries for which Spark's plan has another shape than their file lets expect, and why: they are planned batch
+    by batch."""
 
 
 def analyze(loaded: Loaded, session: SparkSession) -> Analysed:
@@ -47,14 +54,16 @@ def analyze(loaded: Loaded, session: SparkSession) -> Analysed:
         sources = _WithoutRows(loaded.pipeline, loaded.directory, place)
         planned = _Planned(loaded.pipeline, analysis, loaded.directory, session.newSession(), sources)
         findings = [*planned.findings()]
-        for query in plan(loaded.pipeline, analysis).values():
+        queries = plan(loaded.pipeline, analysis).values()
+        for query in queries:
             if planned.frames.keys() >= {query.input, *query.upstream}:
                 findings += _started(query, loaded, analysis, session.newSession(), sources, place)
+        reasons = {} if findings else _not_one_plan(queries, loaded, analysis, session, sources)
     types = {name: _columns(frame) for name, frame in planned.frames.items()}
     problems = (
         Problem(each.message, each.path, loaded.places.find(each.path, each.index), loaded.file) for each in findings
     )
-    return Analysed(in_order(problems), types)
+    return Analysed(in_order(problems), types, reasons)
 
 
 class _WithoutRows(Sources):
@@ -156,6 +165,22 @@ def _started(
         yield _finding(error, ("steps", query.input))
     except PipelineFailed as error:
         yield Finding(str(error), ("steps", query.input))
+
+
+def _not_one_plan(
+    queries: Iterable[QueryPlan], loaded: Loaded, analysis: Analysis, session: SparkSession, sources: Sources
+) -> dict[str, str]:
+    pipeline, directory = loaded.pipeline, loaded.directory
+    reasons = {}
+    for query in queries:
+        if route(pipeline, analysis, query).way not in ("streamed", "prepared"):
+            continue
+        head = query_input(session.newSession(), pipeline, analysis, query, directory, sources)
+        try:
+            prepare(BatchPlan(pipeline, analysis, query, directory, sources), pipeline, query, head)
+        except NotOnePlan as error:
+            reasons[query.name] = str(error)
+    return reasons
 
 
 def _finding(error: PySparkException, path: Path) -> Finding:

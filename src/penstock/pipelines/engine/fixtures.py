@@ -13,6 +13,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import reduce
@@ -27,7 +28,7 @@ from penstock.pipelines.engine.evolution import MemoryNotes, Notes
 from penstock.pipelines.engine.failures import message_of
 from penstock.pipelines.engine.one_scan import OUTPUT, NotOnePlan
 from penstock.pipelines.engine.prepared import Prepared, prepare
-from penstock.pipelines.engine.query_input import Sources, query_input
+from penstock.pipelines.engine.query_input import PLAIN_CHECKPOINTS, Sources, activate, query_input
 from penstock.pipelines.spec.loading import Loaded
 from penstock.pipelines.spec.model import (
     Encoding,
@@ -52,6 +53,13 @@ RECORDS = (
 _FIELDS = ("key", "value", "timestamp", "headers", "topic", "partition", "offset")
 _EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 _LETTER = "dead-letter."
+_AT_ONCE = 2
+
+_FOR_FEW_ROWS = {
+    "spark.sql.codegen.wholeStage": "false",  # compiling costs more than processing a few rows
+    "spark.sql.shuffle.partitions": "1",
+    **PLAIN_CHECKPOINTS,
+}
 
 
 @dataclass(slots=True)
@@ -65,9 +73,22 @@ class TestResult:
 
 def run_tests(loaded: Loaded, session: SparkSession, names: Iterable[str] = ()) -> Iterator[TestResult]:
     wanted = set(names)
-    for test in loaded.pipeline.tests:
-        if not wanted or test.name in wanted:
-            yield run_test(loaded, session, test)
+    return run_together(
+        [(loaded, test) for test in loaded.pipeline.tests if not wanted or test.name in wanted], session
+    )
+
+
+def run_together(tests: Iterable[tuple[Loaded, PipelineTest]], session: SparkSession) -> Iterator[TestResult]:
+    """In order. Planning keeps one core busy and a small batch hardly another: so Spark computes one test while the
+    next is planned."""
+    with ThreadPoolExecutor(_AT_ONCE, initializer=activate, initargs=(session,)) as threads:
+        results = [threads.submit(run_test, loaded, session, test) for loaded, test in tests]
+        try:
+            for result in results:
+                yield result.result()
+        finally:
+            for result in results:
+                result.cancel()
 
 
 def run_test(loaded: Loaded, session: SparkSession, test: PipelineTest) -> TestResult:
@@ -111,7 +132,6 @@ def pipeline_output(loaded: Loaded, session: SparkSession, given: Given) -> Pipe
                 continue
             own = session.newSession()
             _configure(own, loaded.pipeline)
-            own.conf.set("spark.sql.codegen.wholeStage", "false")  # compiling costs more than processing a few rows
             batch_plan = BatchPlan(loaded.pipeline, analysis, query, loaded.directory, sources)
             frame = query_input(own, loaded.pipeline, analysis, query, loaded.directory, sources)
             way = route(loaded.pipeline, analysis, query).way
@@ -132,7 +152,7 @@ def pipeline_output(loaded: Loaded, session: SparkSession, given: Given) -> Pipe
 
 def _configure(session: SparkSession, pipeline: Pipeline) -> None:
     """The session may have been started for other pipelines, too."""
-    for name, value in pipeline.spark.items():
+    for name, value in {**pipeline.spark, **_FOR_FEW_ROWS}.items():
         if name.startswith("spark.sql.") and session.conf.isModifiable(name):
             session.conf.set(name, value)
     if uses_rocksdb(pipeline.spark):

@@ -192,12 +192,21 @@ class _Catalyst:
     _expressions: Any = field(init=False)
     _logical: Any = field(init=False)
     _none: Any = field(init=False)
+    _literals: Any = field(init=False)
+    _python_udf: Any = field(init=False)
+    _subquery: Any = field(init=False)
+    _to_seq: Any = field(init=False)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self) -> None:  # looked up once: every name on the way is a call to Java
         self._jvm = self.session._jvm
-        self._expressions = self._jvm.org.apache.spark.sql.catalyst.expressions
-        self._logical = self._jvm.org.apache.spark.sql.catalyst.plans.logical
+        catalyst = self._jvm.org.apache.spark.sql.catalyst
+        self._expressions = catalyst.expressions
+        self._logical = catalyst.plans.logical
         self._none = getattr(getattr(self._jvm.scala, "None$"), "MODULE$")
+        self._literals = getattr(getattr(self._expressions, "Literal$"), "MODULE$")
+        patterns = getattr(getattr(catalyst.trees, "TreePattern$"), "MODULE$")
+        self._python_udf, self._subquery = patterns.PYTHON_UDF(), patterns.PLAN_EXPRESSION()
+        self._to_seq = self._jvm.PythonUtils.toSeq
 
     def dataset(self, plan: Any) -> Any:
         datasets = getattr(getattr(self._jvm.org.apache.spark.sql.classic, "Dataset$"), "MODULE$")
@@ -266,24 +275,16 @@ class _Catalyst:
         return self._expressions.GreaterThan(size, self._literals.apply(0))
 
     def has_function(self, expression: Any) -> bool:
-        return bool(expression.containsPattern(self._patterns.PYTHON_UDF()))
+        return bool(expression.containsPattern(self._python_udf))
 
     def has_subquery(self, expression: Any) -> bool:
-        return bool(expression.containsPattern(self._patterns.PLAN_EXPRESSION()))
-
-    @property
-    def _literals(self) -> Any:
-        return getattr(getattr(self._expressions, "Literal$"), "MODULE$")
-
-    @property
-    def _patterns(self) -> Any:
-        return getattr(getattr(self._jvm.org.apache.spark.sql.catalyst.trees, "TreePattern$"), "MODULE$")
+        return bool(expression.containsPattern(self._subquery))
 
     def _array(self, elements: list[Any]) -> Any:
         return self._expressions.CreateArray(self._seq(elements), False)
 
     def _seq(self, items: list[Any]) -> Any:
-        return self._jvm.PythonUtils.toSeq(items)
+        return self._to_seq(items)
 
 
 def _chain(number: int, frame: DataFrame) -> _Chain:

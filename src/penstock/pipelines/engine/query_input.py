@@ -92,10 +92,24 @@ def own_session(parent: SparkSession) -> SparkSession:
     """A session whose views no other query sees, active in this thread. Spark looks up formats only in the active
     session, and a new thread has none."""
     session = parent.newSession()
-    classes: Any = type(session)
-    classes._get_j_spark_session_class(session._jvm).setActiveSession(session._jsparkSession)
+    activate(session)
     _register(session)
     return session
+
+
+PLAIN_CHECKPOINTS = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    )
+}
+"""For checkpoints on a disk of this machine. Spark's usual way looks for symbolic links before it renames a file, for
+which Hadoop starts `readlink`, several times for each file. Both ways end in the same rename."""
+
+
+def activate(session: SparkSession) -> None:
+    """In this thread."""
+    classes: Any = type(session)
+    classes._get_j_spark_session_class(session._jvm).setActiveSession(session._jsparkSession)
 
 
 def _register(session: SparkSession) -> None:

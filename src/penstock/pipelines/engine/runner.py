@@ -38,7 +38,7 @@ from penstock.pipelines.engine.ending import Ending, refuse_batches
 from penstock.pipelines.engine.failures import Failure, QueryFailed, explain, message_of
 from penstock.pipelines.engine.one_scan import NotOnePlan
 from penstock.pipelines.engine.prepared import Prepared, prepare
-from penstock.pipelines.engine.query_input import Sources, own_session, query_input
+from penstock.pipelines.engine.query_input import PLAIN_CHECKPOINTS, Sources, own_session, query_input
 from penstock.pipelines.engine.query_status import QueryStatus
 from penstock.pipelines.engine.record_writer import PreparedWriter, RecordWriter
 from penstock.pipelines.engine.reporter import Reporter
@@ -341,6 +341,9 @@ class _Watch(threading.Thread):
         from penstock.spark.progress.listener import QueryListener, watch
 
         session = own_session(self._runner.session)
+        if Files(session, self._runner.checkpoint(self._query.name)).are_raw_local:
+            for name, value in PLAIN_CHECKPOINTS.items():
+                session.conf.set(name, value)
         # A pool of its own: with FAIR scheduling no query waits until all tasks of another one have run.
         session.sparkContext.setLocalProperty(
             "spark.scheduler.pool", f"pipeline.{self._runner.loaded.pipeline.name}.{self._query.name}"

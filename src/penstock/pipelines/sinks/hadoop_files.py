@@ -19,6 +19,11 @@ class Files:
         self._configuration = session._jsparkSession.sessionState().newHadoopConf()
         self._system = self._path(path).getFileSystem(self._configuration)
 
+    @property
+    def are_raw_local(self) -> bool:
+        """On a disk of this machine, without checksum files."""
+        return str(self._system.getClass().getSimpleName()) == "RawLocalFileSystem"
+
     def qualified(self, path: str) -> str:
         return str(self._system.makeQualified(self._path(path)).toString())
 

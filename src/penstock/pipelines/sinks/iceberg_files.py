@@ -1,8 +1,8 @@
 """Writes and reads the data files of an Iceberg table in executors, with `pyiceberg`.
 
 A task writes the rows of its partition in files of a limited size, and reports them to the driver, which commits them.
-To read, the driver plans which files are needed, and each task reads some of them, one after the other. So neither side
-holds more than one file in memory.
+To read, the driver plans which files are needed, and each task reads some of them, one after the other. So a task holds
+the rows of one file at a time; how much memory that takes with its columns decoded has not been measured.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The default settings of a Spark session.
 
 Spark's own defaults suit clusters and large batches: 200 shuffle partitions, a web server, checksums beside every
-checkpoint file. On one machine each of them costs more than the work of a small batch. (docs/benchmarks.md has the
-latency of a small batch, and which settings made the most difference.)
+checkpoint file. On one machine each of them costs more than the work of a small batch.
 """
 
 from __future__ import annotations
