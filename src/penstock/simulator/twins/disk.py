@@ -24,11 +24,12 @@ import os
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from penstock.io.clock import Clock
 from penstock.io.files import Buffer
 from penstock.simulator.twins.clock import SimulatedClock
+from penstock.simulator.twins.name_changes import NameChange, NameChanges
 from penstock.simulator.twins.torn_writes import Change, after_power_loss, apply
 
 if TYPE_CHECKING:
@@ -63,20 +64,6 @@ class _Directory:
 
 
 _Node = _Inode | _Directory
-
-
-class _NameChange(NamedTuple):
-    """Entries that change together or not at all. `node` is what is created, moved or removed."""
-
-    entries: tuple[tuple[_Directory, str, _Node | None], ...]
-    node: _Node
-
-    def persist(self) -> None:
-        for directory, name, node in self.entries:
-            if node is None:
-                directory.durable.pop(name, None)
-            else:
-                directory.durable[name] = node
 
 
 @dataclass(slots=True, eq=False)
@@ -223,7 +210,7 @@ class SimulatedDisk:
         self.generation = 0
         """Counts crashes; what was opened before the last one is dead."""
         self._root = _Directory(self.clock.now_ms())
-        self._name_changes: list[_NameChange] = []
+        self._name_changes: NameChanges[_Node] = NameChanges()
 
     # Faults.
 
@@ -280,7 +267,8 @@ class SimulatedDisk:
 
     def power_loss(self, chance: random.Random) -> None:
         """The machine dies. Synced data survives; `chance` decides about the rest."""
-        self._persist(self._surviving_names(chance))
+        for change in self._surviving_names(chance):
+            change.persist()
         self._name_changes.clear()
         self._restore(self._root)
         for _, node in self._walk(self._root, ""):
@@ -319,8 +307,8 @@ class SimulatedDisk:
         """Open files, for tests that look for leaks."""
         return [path for path, node in self._walk(self._root, "") if isinstance(node, _Inode) and node.handles]
 
-    def _surviving_names(self, chance: random.Random) -> list[_NameChange]:
-        changes = self._name_changes
+    def _surviving_names(self, chance: random.Random) -> list[NameChange[_Node]]:
+        changes = list(self._name_changes)
         fate = chance.random()
         if fate < 0.2:
             return []
@@ -328,27 +316,7 @@ class SimulatedDisk:
             return changes
         if fate < 0.6:  # a journal: everything up to a moment
             return changes[: chance.randint(0, len(changes))]
-        return self._with_what_they_build_on([change for change in changes if chance.random() < 0.5])
-
-    def _with_what_they_build_on(self, chosen: list[_NameChange]) -> list[_NameChange]:
-        """`chosen` and all earlier changes of the same names and nodes, in order."""
-        wanted = {id(change) for change in chosen}
-        names: set[tuple[int, str]] = set()
-        nodes: set[int] = set()
-        result: list[_NameChange] = []
-        for change in reversed(self._name_changes):
-            keys = {(id(directory), name) for directory, name, _ in change.entries}
-            if id(change) in wanted or id(change.node) in nodes or keys & names:
-                names |= keys
-                nodes.add(id(change.node))
-                result.append(change)
-        result.reverse()
-        return result
-
-    @staticmethod
-    def _persist(changes: Sequence[_NameChange]) -> None:
-        for change in changes:
-            change.persist()
+        return self._name_changes.with_what_they_build_on([chance.random() < 0.5 for _ in changes])
 
     def _restore(self, directory: _Directory) -> None:
         directory.entries = dict(directory.durable)
@@ -503,12 +471,8 @@ class SimulatedDisk:
     def sync_directory(self, path: str) -> None:
         directory = self._directory(path)
         self.check_faults("sync_directory", path)
-        here = [change for change in self._name_changes if any(entry[0] is directory for entry in change.entries)]
-        if here:
-            durable = self._with_what_they_build_on(here)
-            self._persist(durable)
-            done = {id(change) for change in durable}
-            self._name_changes = [change for change in self._name_changes if id(change) not in done]
+        for change in self._name_changes.take(directory):
+            change.persist()
         self.record("sync_directory", path)
 
     def free_bytes(self, path: str) -> int:
@@ -528,7 +492,7 @@ class SimulatedDisk:
             else:
                 directory.entries[name] = entry
             directory.modified_ms = self.clock.now_ms()
-        self._name_changes.append(_NameChange(entries, node))
+        self._name_changes.add(NameChange(entries, node))
 
     def _unlinked(self, node: _Node | None) -> None:
         if isinstance(node, _Inode):
