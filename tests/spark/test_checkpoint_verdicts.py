@@ -72,7 +72,10 @@ NEW = {
     "a type that leads to state": ("amount DOUBLE", "amount DECIMAL(12,2)"),
     "a watermark's column": ("path: orders, watermark: {column: at", "path: orders, watermark: {column: also"),
     "the output mode": ("output: update", "output: complete"),
-    "a removed source": ("JOIN refunds r", "JOIN orders r"),
+    "a removed source": (
+        "SELECT o.id FROM orders o JOIN refunds r ON o.id = r.id",
+        "SELECT window.start AS id FROM orders GROUP BY window(at, '1 hour')",
+    ),
     "an added source": ("ON o.id = r.id", "ON o.id = r.id JOIN returns s ON o.id = s.id"),
 }
 REFUSED = {
