@@ -101,7 +101,7 @@ class World:
         self.clock = Clock(loop)
         self.disk = SimulatedDisk()
         self.rewritten = 0
-        wakeups = Wakeups()
+        wakeups = Wakeups(loop)
         context = ReplicaContext(
             broker_id=1,
             clock=self.clock,

@@ -180,7 +180,7 @@ class FollowerFetch:
             self._park()
             self._wait()
             if session.has_news:
-                self._fetches.wakeups.add(self)
+                self._fetches.wakeups.hold(self)
             return None
         results, cold = self._read()
         if cold:

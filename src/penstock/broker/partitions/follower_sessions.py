@@ -128,7 +128,7 @@ class Position:
         session.has_news = True
         waiting = session.waiting
         if waiting is not None and waiting.data_arrived(size):
-            session.wakeups.add(waiting)
+            session.wakeups.hold(waiting)
 
     def committed(self) -> None:
         session = self.session
