@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -153,8 +154,8 @@ class ColdRead(NamedTuple):
 
 class FollowerFetch:
     __slots__ = (
-        "_bytes_missing", "_deadline", "_fetches", "_is_done", "_is_full", "_message", "_reading", "_reply",
-        "_request", "_session",
+        "_bytes_missing", "_fetches", "_is_done", "_is_full", "_message", "_reading", "_reply", "_request", "_session",
+        "deadline",
     )  # fmt: skip
 
     def __init__(
@@ -168,7 +169,7 @@ class FollowerFetch:
         self._bytes_missing = 0
         self._is_done = False
         self._reading: list[PartitionResult] | None = None
-        self._deadline: asyncio.TimerHandle | None = None
+        self.deadline = math.inf
 
     def start(self, asked: Iterable[FetchPosition]) -> FetchResponse | None:
         session = self._session
@@ -406,7 +407,7 @@ class FollowerFetch:
     # -- waiting ----------------------------------------------------------------------------------------------------
 
     def _park(self) -> None:
-        self._reply = self._request.connection.park(mute=True)
+        self._reply = self._request.connection.park_quiet()
         self._reply.on_lost = self._forget
 
     def _wait(self) -> None:
@@ -415,19 +416,18 @@ class FollowerFetch:
         Deadlines are rounded to multiples of `TOGETHER_S`, so that a broker with many followers wakes up once for all
         of them and not once for each: waking up is most of what an idle broker does.
         """
-        self._session.waiting = self
         fetches = self._fetches
         seconds = min(self._message.max_wait_ms / 1000, fetches.sessions.wait_max(self._session.broker_id))
         deadline = fetches.loop.time() + seconds
         if seconds >= 2 * TOGETHER_S:
             deadline -= deadline % TOGETHER_S
-        self._deadline = fetches.loop.call_at(deadline, self._expire)
+        self.deadline = deadline
+        self._session.wait(self)
 
     def cut_short(self) -> None:
         """End the wait now: the follower will soon have new partitions to fetch."""
-        if self._deadline is not None and not self._is_done:
-            self._deadline.cancel()
-            self._deadline = self._fetches.loop.call_later(0, self._expire)
+        self.deadline = self._fetches.loop.time()
+        self._session.wait(self)
 
     def data_arrived(self, size: int) -> bool:
         self._bytes_missing -= size
@@ -436,7 +436,7 @@ class FollowerFetch:
     def wake(self) -> None:
         self._look_again(is_over=False)
 
-    def _expire(self) -> None:
+    def expire(self) -> None:
         self._look_again(is_over=True)
         self._fetches.wakeups.run()
 
@@ -461,8 +461,6 @@ class FollowerFetch:
 
     def _forget(self) -> None:
         self._is_done = True
-        if self._deadline is not None:
-            self._deadline.cancel()
         if self._session.waiting is self:
             self._session.waiting = None
         if not self._session.id:

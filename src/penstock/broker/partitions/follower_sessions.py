@@ -37,6 +37,7 @@ SESSIONS_MAX = 16  # per follower, which needs one for each of its fetchers; the
 LAST_EPOCH = 0x7FFFFFFF
 SHORT_WAIT_S = 0.02
 EXPECTATION_S = 2.0
+TIMER_SLACK_S = 0.001  # timers may fire this early
 
 FetchPosition = tuple[PartitionKey, int, int, int, int, int]
 """A partition in a request: current leader epoch, fetch offset, last fetched epoch, log start offset, max bytes."""
@@ -159,6 +160,7 @@ class FollowerSession:
     broker_id: int
     broker_epoch: int
     by_id: bool
+    loop: asyncio.AbstractEventLoop
     wakeups: Wakeups
     # Answer waiting fetches as soon as the high watermark moves: consumers that read from followers wait for it.
     # Otherwise followers learn it with the next data, or when their wait ends.
@@ -171,6 +173,7 @@ class FollowerSession:
     # Positions that were sent data: unless the follower names a new offset, it needs the same data again.
     unconfirmed: dict[Position, None] = field(default_factory=dict, init=False)
     waiting: FollowerFetch | None = field(default=None, init=False)
+    _timer: asyncio.TimerHandle | None = field(default=None, init=False)
     # Whether a position may be due for more than a high watermark that no fetch waits for.
     has_news: bool = field(default=True, init=False)
 
@@ -200,12 +203,37 @@ class FollowerSession:
         named.update(self.joining)
         return list(named)
 
+    def wait(self, fetch: FollowerFetch) -> None:
+        """Let a fetch wait for news until its deadline. The fetches of a session share one timer, which is nearly always
+        set already."""
+        former, self.waiting = self.waiting, fetch
+        if former is not None and former is not fetch:
+            former.expire()  # the follower has connected again
+        timer = self._timer
+        if timer is None or fetch.deadline < timer.when():
+            if timer is not None:
+                timer.cancel()
+            self._timer = self.loop.call_at(fetch.deadline, self._time_passed)
+
+    def _time_passed(self) -> None:
+        self._timer = None
+        waiting = self.waiting
+        if waiting is None:
+            return
+        if waiting.deadline <= self.loop.time() + TIMER_SLACK_S:
+            waiting.expire()
+        else:
+            self.wait(waiting)
+
     def _forget(self, position: Position) -> None:
         position.forget()
         for group in (self.due, self.joining, self.unconfirmed):
             group.pop(position, None)
 
     def close(self) -> None:
+        if self._timer is not None and self.waiting is None:
+            self._timer.cancel()
+            self._timer = None
         for position in self.positions.values():
             position.forget()
         self.positions.clear()
@@ -239,7 +267,9 @@ class FollowerSessions:
         by_id = version >= TOPIC_IDS_SINCE
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._close(self._sessions.get(request.session_id))
-            session = FollowerSession(broker_id, broker_epoch, by_id, self._wakeups, self._tells_commits_at_once)
+            session = FollowerSession(
+                broker_id, broker_epoch, by_id, self._loop, self._wakeups, self._tells_commits_at_once
+            )
             if request.session_epoch == INITIAL_EPOCH:
                 self._keep(session)
             return session
