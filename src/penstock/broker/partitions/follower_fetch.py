@@ -10,7 +10,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock.broker.net.latency import Latency
@@ -48,7 +48,6 @@ logger = logging.getLogger("penstock.fetch")
 REPLICA_STATE_SINCE = 15
 NO_BROKER_EPOCH = -1
 TOGETHER_S = 0.1
-RECENT_BYTES_MAX = 1024 * 1024
 
 
 def follower_of(request: Request, message: FetchRequest) -> tuple[int, int]:
@@ -71,17 +70,6 @@ class FollowerFetches:
     throttle: ReplicationThrottle
     counts: ReplicationCounts
     latency: Latency
-    recent: dict[LeaderState, tuple[int, int, bytes]] = field(default_factory=dict, init=False)
-    """The last read of a partition: its offset, the end of the log at that time, and the records."""
-    _recent_bytes: int = field(default=0, init=False)
-
-    def keep(self, leader: LeaderState, offset: int, end: int, records: bytes) -> None:
-        """Keep records for the other followers of this leader. A leader never changes what it has appended."""
-        self._recent_bytes += len(records)
-        if self._recent_bytes > RECENT_BYTES_MAX:
-            self.recent.clear()
-            self._recent_bytes = len(records)
-        self.recent[leader] = (offset, end, records)
 
     def handle(
         self, request: Request, message: FetchRequest, broker_id: int, broker_epoch: int
@@ -183,6 +171,7 @@ class FollowerFetch:
             if session.has_news:
                 self._fetches.wakeups.hold(self)
             return None
+        session.tell_commits(self._fetches.loop.time())
         results, cold = self._read()
         if cold:
             self._park()
@@ -198,23 +187,27 @@ class FollowerFetch:
 
     def _note_progress(self, positions: list[Position]) -> None:
         """Record the fetch offsets, which are the follower's acknowledgements."""
-        session = self._session
-        broker_id = session.broker_id
+        session, sessions = self._session, self._fetches.sessions
+        broker_id, broker_epoch = session.broker_id, session.broker_epoch
+        is_expected = sessions.expects(broker_id)
+        now_ms = int(self._fetches.loop.time() * 1000)
         for position in positions:
             try:
                 replica, leader = self._find_again(position) or self._find(position)
-                offset = position.offset
-                is_new = position.sent_high_watermark < 0
-                if is_new or offset != leader.log_end or position.last_fetched_epoch != replica.log.epochs.latest:
+                log, offset = replica.log, position.offset
+                has_latest_epoch = position.last_fetched_epoch == log.epochs.latest
+                if offset != leader.log_end or not has_latest_epoch or position.sent_high_watermark < 0:
                     session.due[position] = None
                     session.has_news = True
-                    if divergence(replica.log, offset, position.last_fetched_epoch) is not None:
+                    if not has_latest_epoch and divergence(log, offset, position.last_fetched_epoch) is not None:
                         continue
-                    if not replica.log.log_start_offset <= offset <= leader.log_end:
+                    if not log.log_start_offset <= offset <= leader.log_end:
                         continue
-                self._fetches.sessions.came(broker_id, replica)
-                position.in_sync_changed(leader.isr)
-                replica.fetched_by(broker_id, offset, position.log_start, session.broker_epoch)
+                if is_expected:
+                    sessions.came(broker_id, replica)
+                if position.isr is not leader.isr:
+                    position.in_sync_changed(leader.isr)
+                replica.fetched_by(broker_id, offset, position.log_start, broker_epoch, now_ms)
             except KafkaError:
                 session.due[position] = None  # the read reports the error
                 session.has_news = True
@@ -294,12 +287,17 @@ class FollowerFetch:
 
     def _read_plainly(self, position: Position, left: int) -> Found | None:
         """What `_read_position` finds if everything is as usual: the follower has the leader's epoch, nothing is
-        throttled, and the records fit and are in memory. In-sync followers fetch the same records at about the same
-        time, so what was read for one is kept for the others for a while."""
-        again = self._find_again(position)
-        if again is None or not self._fetches.throttle.is_unlimited:
+        throttled, and the records fit and are in memory."""
+        replica = position.replica
+        leader = None if replica is None else replica.leader
+        if (
+            replica is None
+            or leader is None
+            or leader.leader_epoch != position.epoch
+            or self._session.broker_id not in leader.followers
+            or not self._fetches.throttle.is_unlimited
+        ):
             return None
-        replica, leader = again
         log, offset, end = replica.log, position.offset, leader.log_end
         if position.last_fetched_epoch != log.epochs.latest:
             return None
@@ -308,16 +306,14 @@ class FollowerFetch:
             if not log.log_start_offset <= offset < end or position.is_doubtful:
                 return None
             max_bytes = min(position.max_bytes, left)
-            recent = self._fetches.recent.get(leader)
-            if recent is not None and recent[0] == offset and recent[1] == end and len(recent[2]) <= max_bytes:
-                records = recent[2]
+            recent = replica.tail.read(offset, end, max_bytes)
+            if recent is not None:
+                records = recent
             else:
                 found = log.read_cached(offset, max_bytes, end, at_least_one=False)
                 if found is None or not found.data:
                     return None
                 records = found.data
-                if type(records) is bytes:
-                    self._fetches.keep(leader, offset, end, records)
         del self._session.due[position]
         return Found(leader.high_watermark, log.log_start_offset, records)
 
@@ -443,6 +439,11 @@ class FollowerFetch:
     def _look_again(self, *, is_over: bool) -> None:
         if self._is_done or self._reading is not None:
             return
+        session, now = self._session, self._fetches.loop.time()
+        if is_over:
+            session.tell_commits(now)
+        else:
+            session.tell_old_commits(now)
         results, cold = self._read()
         if cold:
             self._read_cold(results, cold)

@@ -37,6 +37,7 @@ SESSIONS_MAX = 16  # per follower, which needs one for each of its fetchers; the
 LAST_EPOCH = 0x7FFFFFFF
 SHORT_WAIT_S = 0.02
 EXPECTATION_S = 2.0
+COMMITS_TOLD_EVERY_S = 0.05
 TIMER_SLACK_S = 0.001  # timers may fire this early
 
 FetchPosition = tuple[PartitionKey, int, int, int, int, int]
@@ -71,6 +72,7 @@ class Position:
     __slots__ = (
         "epoch",
         "index",
+        "isr",
         "last_fetched_epoch",
         "log_start",
         "max_bytes",
@@ -94,6 +96,7 @@ class Position:
         self.log_start = -1
         self.max_bytes = 0
         self.replica: Replica | None = None
+        self.isr: frozenset[int] | None = None  # the last that this position knows
         self.sent_high_watermark = -1
         self.sent_log_start = -1
         self.sent_from = -1  # start offset of the data sent last
@@ -133,8 +136,10 @@ class Position:
 
     def committed(self) -> None:
         session = self.session
-        session.due[self] = None
-        if session.tells_commits_at_once:
+        if not session.tells_commits_at_once:
+            session.committed[self] = None
+        else:
+            session.due[self] = None
             session.has_news = True
             if session.waiting is not None:
                 session.wakeups.add(session.waiting)
@@ -148,6 +153,7 @@ class Position:
 
     def in_sync_changed(self, isr: frozenset[int]) -> None:
         session = self.session
+        self.isr = isr
         if session.broker_id in isr:
             session.joining.pop(self, None)
         else:
@@ -169,6 +175,9 @@ class FollowerSession:
     epoch: int = field(default=1, init=False)
     positions: dict[PartitionKey, Position] = field(default_factory=dict, init=False)
     due: dict[Position, None] = field(default_factory=dict, init=False)
+    # Positions of which only the high watermark may be news, and when they are told next.
+    committed: dict[Position, None] = field(default_factory=dict, init=False)
+    _commits_told: float = field(default=-math.inf, init=False)
     joining: dict[Position, None] = field(default_factory=dict, init=False)
     # Positions that were sent data: unless the follower names a new offset, it needs the same data again.
     unconfirmed: dict[Position, None] = field(default_factory=dict, init=False)
@@ -203,6 +212,17 @@ class FollowerSession:
         named.update(self.joining)
         return list(named)
 
+    def tell_commits(self, now: float) -> None:
+        """Make positions due of which only the high watermark has moved. While records flow, that is done now and then:
+        nearly always, records of those partitions follow, and the high watermark goes with them."""
+        self._commits_told = now
+        self.due.update(self.committed)
+        self.committed.clear()
+
+    def tell_old_commits(self, now: float) -> None:
+        if now - self._commits_told >= COMMITS_TOLD_EVERY_S:
+            self.tell_commits(now)
+
     def wait(self, fetch: FollowerFetch) -> None:
         """Let a fetch wait for news until its deadline. The fetches of a session share one timer, which is nearly always
         set already."""
@@ -227,7 +247,7 @@ class FollowerSession:
 
     def _forget(self, position: Position) -> None:
         position.forget()
-        for group in (self.due, self.joining, self.unconfirmed):
+        for group in (self.due, self.committed, self.joining, self.unconfirmed):
             group.pop(position, None)
 
     def close(self) -> None:
@@ -238,6 +258,7 @@ class FollowerSession:
             position.forget()
         self.positions.clear()
         self.due.clear()
+        self.committed.clear()
         self.joining.clear()
 
 
@@ -316,6 +337,9 @@ class FollowerSessions:
             for session in self._by_broker.get(broker_id, {}).values():
                 if session.waiting is not None:
                     session.waiting.cut_short()
+
+    def expects(self, broker_id: int) -> bool:
+        return bool(self._expected.get(broker_id))
 
     def came(self, broker_id: int, replica: Replica) -> None:
         expected = self._expected.get(broker_id)
