@@ -183,7 +183,7 @@ def compiled_runs() -> Runs | None:
     except ImportError as error:
         logger.info("recovery of many small batches takes longer without numba (extra `arrow`): %s", error)
         return None
-    except Exception as error:
+    except (OSError, RuntimeError) as error:
         logger.warning("recovery of many small batches takes longer: its compiled scan cannot be built: %s", error)
         return None
     return Runs()

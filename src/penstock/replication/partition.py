@@ -354,6 +354,10 @@ def _wait(waiting: list[tuple[int, Waiter]], offset: int, waiter: Waiter) -> Non
 
 
 def _take(waiting: list[tuple[int, Waiter]], offset: int) -> list[Waiter]:
+    if waiting and waiting[-1][0] <= offset:
+        taken = [waiter for _, waiter in waiting]
+        waiting.clear()
+        return taken
     count = 0
     for wanted, _ in waiting:
         if wanted > offset:

@@ -193,7 +193,15 @@ class FollowerFetch:
         now_ms = int(self._fetches.loop.time() * 1000)
         for position in positions:
             try:
-                replica, leader = self._find_again(position) or self._find(position)
+                replica = position.replica
+                leader = None if replica is None else replica.leader
+                if (
+                    replica is None
+                    or leader is None  # else the replica is still the partition's own
+                    or leader.leader_epoch != position.epoch
+                    or broker_id not in leader.followers
+                ):
+                    replica, leader = self._find(position)
                 log, offset = replica.log, position.offset
                 has_latest_epoch = position.last_fetched_epoch == log.epochs.latest
                 if offset != leader.log_end or not has_latest_epoch or position.sent_high_watermark < 0:
@@ -211,16 +219,6 @@ class FollowerFetch:
             except KafkaError:
                 session.due[position] = None  # the read reports the error
                 session.has_news = True
-
-    def _find_again(self, position: Position) -> tuple[Replica, LeaderState] | None:
-        """What `_find` returns, if nothing has changed since: a replica that leads is still the partition's own."""
-        replica = position.replica
-        if replica is None:
-            return None
-        leader = replica.leader
-        if leader is None or leader.leader_epoch != position.epoch or self._session.broker_id not in leader.followers:
-            return None
-        return replica, leader
 
     def _find(self, position: Position) -> tuple[Replica, LeaderState]:
         replicas = self._fetches.replicas
@@ -253,11 +251,12 @@ class FollowerFetch:
         results: list[PartitionResult] = []
         cold: list[ColdRead] = []
         session.has_news = False
+        is_unlimited = self._fetches.throttle.is_unlimited
         for position in list(session.due):
             if left <= 0 and found_data and not self._is_full:
                 session.has_news = True
                 break
-            found = self._read_plainly(position, left)
+            found = self._read_plainly(position, left) if is_unlimited else None
             if found is not None:
                 if found.records:
                     left -= len(found.records)
@@ -288,24 +287,24 @@ class FollowerFetch:
     def _read_plainly(self, position: Position, left: int) -> Found | None:
         """What `_read_position` finds if everything is as usual: the follower has the leader's epoch, nothing is
         throttled, and the records fit and are in memory."""
-        replica = position.replica
+        replica, session = position.replica, self._session
         leader = None if replica is None else replica.leader
         if (
             replica is None
             or leader is None
             or leader.leader_epoch != position.epoch
-            or self._session.broker_id not in leader.followers
-            or not self._fetches.throttle.is_unlimited
+            or session.broker_id not in leader.followers
         ):
             return None
         log, offset, end = replica.log, position.offset, leader.log_end
+        log_start = log.log_start_offset
         if position.last_fetched_epoch != log.epochs.latest:
             return None
         records: Buffer = b""
         if offset != end:
-            if not log.log_start_offset <= offset < end or position.is_doubtful:
+            if not log_start <= offset < end or position.is_doubtful:
                 return None
-            max_bytes = min(position.max_bytes, left)
+            max_bytes = position.max_bytes if position.max_bytes < left else left
             recent = replica.tail.read(offset, end, max_bytes)
             if recent is not None:
                 records = recent
@@ -314,8 +313,8 @@ class FollowerFetch:
                 if found is None or not found.data:
                     return None
                 records = found.data
-        del self._session.due[position]
-        return Found(leader.high_watermark, log.log_start_offset, records)
+        del session.due[position]
+        return Found(leader.high_watermark, log_start, records)
 
     def _read_position(
         self, position: Position, left: int, *, at_least_one: bool
@@ -389,9 +388,12 @@ class FollowerFetch:
             return True
         found = 0
         for _, data in results:
-            if isinstance(data, PartitionData) and (data.error_code or data.diverging_epoch is not None):
+            if type(data) is Found:
+                found += len(data.records)
+            elif data.error_code or data.diverging_epoch is not None:  # type: ignore[union-attr]
                 return True
-            found += len(data.records or b"")
+            else:
+                found += len(data.records or b"")
         self._bytes_missing = message.min_bytes - found
         if self._bytes_missing <= 0 or (results and self._session.tells_commits_at_once and not self._is_full):
             return True
@@ -490,12 +492,17 @@ class FollowerFetch:
         return response
 
     def _note_sent(self, results: list[PartitionResult]) -> None:
-        session, counts = self._session, self._fetches.counts
+        unconfirmed = self._session.unconfirmed
+        sent = 0
         for position, data in results:
-            position.note_sent(data)
-            if data.records:
-                session.unconfirmed[position] = None
-                counts.bytes_out += len(data.records)
+            records = data.records
+            if records:
+                position.sent_from = position.offset
+                unconfirmed[position] = None
+                sent += len(records)
+            position.sent_high_watermark = data.high_watermark
+            position.sent_log_start = data.log_start_offset
+        self._fetches.counts.bytes_out += sent
 
 
 def partition_data(index: int, found: Found) -> PartitionData:

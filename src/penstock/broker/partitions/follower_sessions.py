@@ -120,12 +120,6 @@ class Position:
         """Whether the follower requests the same data again: it may have found that data corrupt."""
         return self.offset == self.sent_from
 
-    def note_sent(self, data: PartitionData | Found) -> None:
-        if data.records:
-            self.sent_from = self.offset
-        self.sent_high_watermark = data.high_watermark
-        self.sent_log_start = data.log_start_offset
-
     def appended(self, size: int) -> None:
         session = self.session
         session.due[self] = None
@@ -224,8 +218,8 @@ class FollowerSession:
             self.tell_commits(now)
 
     def wait(self, fetch: FollowerFetch) -> None:
-        """Let a fetch wait for news until its deadline. The fetches of a session share one timer, which is nearly always
-        set already."""
+        """Let a fetch wait for news until its deadline. The fetches of a session share one timer, nearly always set
+        already."""
         former, self.waiting = self.waiting, fetch
         if former is not None and former is not fetch:
             former.expire()  # the follower has connected again
