@@ -101,7 +101,7 @@ class World:
         self.clock = Clock(loop)
         self.disk = SimulatedDisk()
         self.rewritten = 0
-        wakeups = Wakeups()
+        wakeups = Wakeups(loop)
         context = ReplicaContext(
             broker_id=1,
             clock=self.clock,
@@ -169,7 +169,7 @@ class World:
     def catch_up(self) -> None:
         """The follower has everything."""
         end = self.replica.log.log_end_offset
-        self.replica.fetched_by(2, end, 0, 2)
+        self.replica.fetched_by(2, end, 0, 2, self.clock.now_ms())
 
     def waiting(self, who: str) -> Waiting:
         def answer(response: Said | ErrorCode) -> None:

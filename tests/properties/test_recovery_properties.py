@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import struct
 from typing import Any
 
+import numba
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba.core import caching
 
-from penstock.log import recovery
+from penstock.log import recovery, recovery_kernel
 from penstock.log.recovery import Scanned, compiled_runs, scan_segment
 from penstock.log.segment import Segment
 from penstock.records.builder import build_batch
@@ -136,3 +139,34 @@ def test_the_compiled_scan_is_used_and_passes_over_nearly_all(monkeypatch: pytes
     result, _ = scanned(bytes(data), with_state=True)
     assert result == Scanned(len(data), 3000, "")
     assert sum(passed) > 2900
+
+
+def test_a_node_that_may_write_no_cache_recovers_its_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under systemd with ProtectSystem and ProtectHome: neither the package nor the home directory is writable."""
+
+    def refuse(locator: object) -> None:
+        raise PermissionError(errno.EROFS, "Read-only file system")
+
+    data = bytearray()
+    for offset in range(3000):
+        batch = build_batch([(1000, None, b"v", ())])
+        struct.pack_into(">qii", batch, 0, offset, len(batch) - 12, 0)
+        data += batch
+    monkeypatch.setattr(caching._CacheLocator, "ensure_cache_path", refuse)
+    monkeypatch.setattr(recovery_kernel.scan_run, "_compiled", None)
+    monkeypatch.setattr(recovery, "MANY_BATCHES", -1)
+    monkeypatch.setattr(recovery, "_SAMPLE", -1)
+    result, _ = scanned(bytes(data), with_state=True)
+    assert result == Scanned(len(data), 3000, "")
+
+
+def test_recovery_does_without_a_kernel_that_cannot_be_compiled(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(numba, "njit", fail)
+    monkeypatch.setattr(recovery_kernel.scan_run, "_compiled", None)
+    assert compiled_runs() is None
+    assert "No space left on device" in caplog.text

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from penstock.broker.partitions import tail
 from penstock.broker.partitions.replica import Replica
 from penstock.io.files import Buffer
 from penstock.model.errors import ErrorCode
@@ -210,7 +211,9 @@ def test_the_only_copy_is_kept_and_its_readers_are_told(position: int, is_clean:
     simulate(story)
 
 
-def test_a_leader_whose_last_batch_nobody_can_copy_leaves_it_to_others() -> None:
+def test_a_leader_whose_last_batch_nobody_can_copy_leaves_it_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tail, "TAIL_BYTES_MAX", 0)  # followers would copy it from memory
+
     async def story(loop: SimulatedLoop) -> None:
         topic = await filled(loop)
         machine = topic.leader
@@ -226,6 +229,24 @@ def test_a_leader_whose_last_batch_nobody_can_copy_leaves_it_to_others() -> None
         await topic.in_sync(1, 2, 3)
         assert await topic.values() == [*VALUES, "more"]
         assert joined(files_of(topic, machine)) == joined(files_of(topic, topic.leader))
+
+    simulate(story)
+
+
+def test_a_last_batch_that_rots_on_disk_is_copied_from_memory() -> None:
+    async def story(loop: SimulatedLoop) -> None:
+        topic = await filled(loop)
+        machine = topic.leader
+        loop.network.partition([machine.name], [each.name for each in topic.followers])
+        await asyncio.sleep(1)  # no fetch waits any more
+        assert await topic.produce("kept", acks=1) == ErrorCode.NONE
+        before = joined(files_of(topic, machine))
+        flip(topic, machine, BATCHES, RECORD - 12)
+        loop.network.heal()
+        await wait_until_async(
+            lambda: all(joined(files_of(topic, follower)) == before for follower in topic.followers), "it is copied"
+        )
+        assert joined(files_of(topic, machine)) != before
 
     simulate(story)
 

@@ -68,7 +68,7 @@ class Node:
             is_quorum_loaded=lambda: self.quorum.is_loaded,
             authorizer=authorizer,
         )
-        self._wakeups = Wakeups()
+        self._wakeups = Wakeups(loop)
         authentications = ListenerAuthentications(
             settings, loop=loop, clock=environment.clock, randomness=environment.randomness, image=lambda: self.image
         )

@@ -175,11 +175,16 @@ def scan_segment(  # noqa: C901
 
 
 def compiled_runs() -> Runs | None:
-    """None if numba, which is an extra, is not installed."""
+    """None if numba, which is an extra, is not installed, or does not compile here: a node must start without it."""
     try:
-        from penstock.log.recovery_kernel import Runs
+        from penstock.log.recovery_kernel import Runs, scan_run
+
+        scan_run.compile()
     except ImportError as error:
         logger.info("recovery of many small batches takes longer without numba (extra `arrow`): %s", error)
+        return None
+    except (OSError, RuntimeError) as error:
+        logger.warning("recovery of many small batches takes longer: its compiled scan cannot be built: %s", error)
         return None
     return Runs()
 

@@ -1,10 +1,11 @@
 """Compiles columnar kernels: for one signature each, at the first call, so that numba's cache has one entry for each.
 
 The first call on a machine compiles (some tenths of a second to a second a kernel); in later processes it loads (some
-hundredths). A program pays only for the kernels that it uses. A program that forks workers, or whose first batch must
-not wait, calls `compile_kernels`. Kernels release the GIL, so other threads run meanwhile. Kernels use pointers, not
-arrays, and pass them to each other: an array's reference counts cost more than the work, and its indexes, which may be
-negative, make the code several times larger, and its compilation slower (`pointer_to`).
+hundredths). Where no cache can be written, every process compiles. A program pays only for the kernels that it uses. A
+program that forks workers, or whose first batch must not wait, calls `compile_kernels`. Kernels release the GIL, so
+other threads run meanwhile. Kernels use pointers, not arrays, and pass them to each other: an array's reference counts
+cost more than the work, and its indexes, which may be negative, make the code several times larger, and its compilation
+slower (`pointer_to`).
 """
 
 from __future__ import annotations
@@ -59,10 +60,17 @@ class Kernel:
         with self._lock:
             if self._compiled is None:
                 with _without_collections():
-                    self._compiled = numba.njit(
-                        self._signature, cache=True, nogil=True, error_model="numpy", boundscheck=False
-                    )(self.py_func)
+                    try:
+                        self._compiled = self._compile(cache=True)
+                    except (OSError, RuntimeError):  # no directory for a cache is writable, or its disk is full
+                        self._compiled = self._compile(cache=False)
             return self._compiled
+
+    def _compile(self, *, cache: bool) -> Callable[..., Any]:
+        compiled: Callable[..., Any] = numba.njit(
+            self._signature, cache=cache, nogil=True, error_model="numpy", boundscheck=False
+        )(self.py_func)
+        return compiled
 
 
 def kernel(signature: Any) -> Callable[[Callable[..., Any]], Kernel]:

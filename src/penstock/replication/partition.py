@@ -69,8 +69,8 @@ class Proposal(NamedTuple):
 class LeaderState:
     __slots__ = (
         "_flush_waiting", "_lag_max_ms", "_min_insync_replicas", "_registered", "_start_offset", "broker_id",
-        "commits_at_once", "counts_flushed", "flushed", "followers", "high_watermark", "isr", "leader_epoch", "log_end",
-        "maximal_isr", "partition_epoch", "pending", "waiting",
+        "commits_at_once", "counts_flushed", "flushed", "followers", "has_enough_replicas", "high_watermark", "isr",
+        "leader_epoch", "log_end", "maximal_isr", "partition_epoch", "pending", "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -119,10 +119,6 @@ class LeaderState:
         return min(self._min_insync_replicas, len(self.followers) + 1)
 
     @property
-    def has_enough_replicas(self) -> bool:
-        return len(self.isr) >= self.min_isr
-
-    @property
     def is_settled(self) -> bool:
         """Whether the high watermark is known to be at least what earlier leaders reported."""
         return self.high_watermark >= self._start_offset
@@ -146,14 +142,16 @@ class LeaderState:
             for broker_id in replicas
             if broker_id != self.broker_id
         }
-        self._note_commits_at_once()
+        self._note_rules()
 
-    def _note_commits_at_once(self) -> None:
-        """Determine whether an append is committed by the time it returns."""
+    def _note_rules(self) -> None:
+        """Determine what every append asks: whether it may be committed, and whether it is by the time it returns."""
+        self.has_enough_replicas = len(self.isr) >= self.min_isr
         self.commits_at_once = not self.counts_flushed and not self.followers
 
     def set_min_insync_replicas(self, count: int, now_ms: int) -> bool:
         self._min_insync_replicas = count
+        self._note_rules()
         return self._advance(now_ms)
 
     def expand(self, broker_id: int) -> Proposal | None:
@@ -226,6 +224,7 @@ class LeaderState:
         self.pending = None
         self.isr = self.maximal_isr = frozenset(isr)
         self.partition_epoch = partition_epoch
+        self._note_rules()
         return self._advance(now_ms)
 
     def refused(self, proposal: Proposal, code: ErrorCode) -> bool:
@@ -263,7 +262,7 @@ class LeaderState:
     def count_flushed(self, counts_flushed: bool, now_ms: int) -> bool:
         """Apply the topic's flush setting; records that were already visible stay visible."""
         self.counts_flushed = counts_flushed
-        self._note_commits_at_once()
+        self._note_rules()
         return self._advance(now_ms)
 
     def fetched(self, broker_id: int, offset: int, log_start: int, broker_epoch: int, now_ms: int) -> bool:
@@ -285,7 +284,7 @@ class LeaderState:
         return self._advance(now_ms)
 
     def _advance(self, now_ms: int) -> bool:
-        if len(self.isr) < self.min_isr:
+        if not self.has_enough_replicas:
             return False
         safe = self.flushed if self.counts_flushed else self.log_end
         for follower in self.followers.values():
@@ -355,6 +354,10 @@ def _wait(waiting: list[tuple[int, Waiter]], offset: int, waiter: Waiter) -> Non
 
 
 def _take(waiting: list[tuple[int, Waiter]], offset: int) -> list[Waiter]:
+    if waiting and waiting[-1][0] <= offset:
+        taken = [waiter for _, waiter in waiting]
+        waiting.clear()
+        return taken
     count = 0
     for wanted, _ in waiting:
         if wanted > offset:

@@ -69,6 +69,7 @@ THROTTLED = 16  # the client has exceeded a quota
 ENDING = 32  # it is being closed; replies that are ready are still sent
 CLOSED = 64  # lost or aborted: nothing is sent any more
 SENDING = 128  # a range of a file is on its way, and what follows it waits
+QUIET = 256  # like MUTED, but reading is paused only if something arrives
 
 _read_length = struct.Struct(">i").unpack_from
 _read_api_key = struct.Struct(">h").unpack_from
@@ -200,7 +201,8 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._filled += nbytes
             self._process(memoryview(own), self._filled)
-        if self._held:
+        held = self._held
+        if held and (held != QUIET or self._filled):
             self._pause_reading()
 
     def eof_received(self) -> bool:
@@ -292,7 +294,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _hold(self, reason: int) -> None:
         """Handle no further frame until `_release`."""
-        if not self._held:
+        if not self._held & ~QUIET:
             self._pause_reading()
         self._held |= reason
 
@@ -455,6 +457,14 @@ class Connection(asyncio.BufferedProtocol):
             self._hold(MUTED)
         return reply
 
+    def park_quiet(self) -> PendingReply:
+        """Like `park(mute=True)`, for a peer that sends nothing more before it is answered."""
+        reply = PendingReply(self)
+        self._enqueue(reply)
+        self._muted_by = reply
+        self._held |= QUIET
+        return reply
+
     def park_until(self, reply: PendingReply, deadline: float) -> None:
         """Reserve a place for a reply that expires if it is not completed by then, in the loop's time.
 
@@ -492,7 +502,7 @@ class Connection(asyncio.BufferedProtocol):
         released = 0
         if self._muted_by is reply:
             self._muted_by = None
-            released = MUTED
+            released = MUTED | QUIET
         parked = self._parked
         is_first = not self._out  # otherwise they leave soon anyway
         while parked and (parts := parked[0].parts) is not None:

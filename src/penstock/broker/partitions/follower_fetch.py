@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock.broker.net.latency import Latency
@@ -47,7 +48,6 @@ logger = logging.getLogger("penstock.fetch")
 REPLICA_STATE_SINCE = 15
 NO_BROKER_EPOCH = -1
 TOGETHER_S = 0.1
-RECENT_BYTES_MAX = 1024 * 1024
 
 
 def follower_of(request: Request, message: FetchRequest) -> tuple[int, int]:
@@ -70,17 +70,6 @@ class FollowerFetches:
     throttle: ReplicationThrottle
     counts: ReplicationCounts
     latency: Latency
-    recent: dict[LeaderState, tuple[int, int, bytes]] = field(default_factory=dict, init=False)
-    """The last read of a partition: its offset, the end of the log at that time, and the records."""
-    _recent_bytes: int = field(default=0, init=False)
-
-    def keep(self, leader: LeaderState, offset: int, end: int, records: bytes) -> None:
-        """Keep records for the other followers of this leader. A leader never changes what it has appended."""
-        self._recent_bytes += len(records)
-        if self._recent_bytes > RECENT_BYTES_MAX:
-            self.recent.clear()
-            self._recent_bytes = len(records)
-        self.recent[leader] = (offset, end, records)
 
     def handle(
         self, request: Request, message: FetchRequest, broker_id: int, broker_epoch: int
@@ -153,8 +142,8 @@ class ColdRead(NamedTuple):
 
 class FollowerFetch:
     __slots__ = (
-        "_bytes_missing", "_deadline", "_fetches", "_is_done", "_is_full", "_message", "_reading", "_reply",
-        "_request", "_session",
+        "_bytes_missing", "_fetches", "_is_done", "_is_full", "_message", "_reading", "_reply", "_request", "_session",
+        "deadline",
     )  # fmt: skip
 
     def __init__(
@@ -168,7 +157,7 @@ class FollowerFetch:
         self._bytes_missing = 0
         self._is_done = False
         self._reading: list[PartitionResult] | None = None
-        self._deadline: asyncio.TimerHandle | None = None
+        self.deadline = math.inf
 
     def start(self, asked: Iterable[FetchPosition]) -> FetchResponse | None:
         session = self._session
@@ -180,8 +169,9 @@ class FollowerFetch:
             self._park()
             self._wait()
             if session.has_news:
-                self._fetches.wakeups.add(self)
+                self._fetches.wakeups.hold(self)
             return None
+        session.tell_commits(self._fetches.loop.time())
         results, cold = self._read()
         if cold:
             self._park()
@@ -197,36 +187,38 @@ class FollowerFetch:
 
     def _note_progress(self, positions: list[Position]) -> None:
         """Record the fetch offsets, which are the follower's acknowledgements."""
-        session = self._session
-        broker_id = session.broker_id
+        session, sessions = self._session, self._fetches.sessions
+        broker_id, broker_epoch = session.broker_id, session.broker_epoch
+        is_expected = sessions.expects(broker_id)
+        now_ms = int(self._fetches.loop.time() * 1000)
         for position in positions:
             try:
-                replica, leader = self._find_again(position) or self._find(position)
-                offset = position.offset
-                is_new = position.sent_high_watermark < 0
-                if is_new or offset != leader.log_end or position.last_fetched_epoch != replica.log.epochs.latest:
+                replica = position.replica
+                leader = None if replica is None else replica.leader
+                if (
+                    replica is None
+                    or leader is None  # else the replica is still the partition's own
+                    or leader.leader_epoch != position.epoch
+                    or broker_id not in leader.followers
+                ):
+                    replica, leader = self._find(position)
+                log, offset = replica.log, position.offset
+                has_latest_epoch = position.last_fetched_epoch == log.epochs.latest
+                if offset != leader.log_end or not has_latest_epoch or position.sent_high_watermark < 0:
                     session.due[position] = None
                     session.has_news = True
-                    if divergence(replica.log, offset, position.last_fetched_epoch) is not None:
+                    if not has_latest_epoch and divergence(log, offset, position.last_fetched_epoch) is not None:
                         continue
-                    if not replica.log.log_start_offset <= offset <= leader.log_end:
+                    if not log.log_start_offset <= offset <= leader.log_end:
                         continue
-                self._fetches.sessions.came(broker_id, replica)
-                position.in_sync_changed(leader.isr)
-                replica.fetched_by(broker_id, offset, position.log_start, session.broker_epoch)
+                if is_expected:
+                    sessions.came(broker_id, replica)
+                if position.isr is not leader.isr:
+                    position.in_sync_changed(leader.isr)
+                replica.fetched_by(broker_id, offset, position.log_start, broker_epoch, now_ms)
             except KafkaError:
                 session.due[position] = None  # the read reports the error
                 session.has_news = True
-
-    def _find_again(self, position: Position) -> tuple[Replica, LeaderState] | None:
-        """What `_find` returns, if nothing has changed since: a replica that leads is still the partition's own."""
-        replica = position.replica
-        if replica is None:
-            return None
-        leader = replica.leader
-        if leader is None or leader.leader_epoch != position.epoch or self._session.broker_id not in leader.followers:
-            return None
-        return replica, leader
 
     def _find(self, position: Position) -> tuple[Replica, LeaderState]:
         replicas = self._fetches.replicas
@@ -259,11 +251,12 @@ class FollowerFetch:
         results: list[PartitionResult] = []
         cold: list[ColdRead] = []
         session.has_news = False
+        is_unlimited = self._fetches.throttle.is_unlimited
         for position in list(session.due):
             if left <= 0 and found_data and not self._is_full:
                 session.has_news = True
                 break
-            found = self._read_plainly(position, left)
+            found = self._read_plainly(position, left) if is_unlimited else None
             if found is not None:
                 if found.records:
                     left -= len(found.records)
@@ -293,32 +286,35 @@ class FollowerFetch:
 
     def _read_plainly(self, position: Position, left: int) -> Found | None:
         """What `_read_position` finds if everything is as usual: the follower has the leader's epoch, nothing is
-        throttled, and the records fit and are in memory. In-sync followers fetch the same records at about the same
-        time, so what was read for one is kept for the others for a while."""
-        again = self._find_again(position)
-        if again is None or not self._fetches.throttle.is_unlimited:
+        throttled, and the records fit and are in memory."""
+        replica, session = position.replica, self._session
+        leader = None if replica is None else replica.leader
+        if (
+            replica is None
+            or leader is None
+            or leader.leader_epoch != position.epoch
+            or session.broker_id not in leader.followers
+        ):
             return None
-        replica, leader = again
         log, offset, end = replica.log, position.offset, leader.log_end
+        log_start = log.log_start_offset
         if position.last_fetched_epoch != log.epochs.latest:
             return None
         records: Buffer = b""
         if offset != end:
-            if not log.log_start_offset <= offset < end or position.is_doubtful:
+            if not log_start <= offset < end or position.is_doubtful:
                 return None
-            max_bytes = min(position.max_bytes, left)
-            recent = self._fetches.recent.get(leader)
-            if recent is not None and recent[0] == offset and recent[1] == end and len(recent[2]) <= max_bytes:
-                records = recent[2]
+            max_bytes = position.max_bytes if position.max_bytes < left else left
+            recent = replica.tail.read(offset, end, max_bytes)
+            if recent is not None:
+                records = recent
             else:
                 found = log.read_cached(offset, max_bytes, end, at_least_one=False)
                 if found is None or not found.data:
                     return None
                 records = found.data
-                if type(records) is bytes:
-                    self._fetches.keep(leader, offset, end, records)
-        del self._session.due[position]
-        return Found(leader.high_watermark, log.log_start_offset, records)
+        del session.due[position]
+        return Found(leader.high_watermark, log_start, records)
 
     def _read_position(
         self, position: Position, left: int, *, at_least_one: bool
@@ -392,9 +388,12 @@ class FollowerFetch:
             return True
         found = 0
         for _, data in results:
-            if isinstance(data, PartitionData) and (data.error_code or data.diverging_epoch is not None):
+            if type(data) is Found:
+                found += len(data.records)
+            elif data.error_code or data.diverging_epoch is not None:  # type: ignore[union-attr]
                 return True
-            found += len(data.records or b"")
+            else:
+                found += len(data.records or b"")
         self._bytes_missing = message.min_bytes - found
         if self._bytes_missing <= 0 or (results and self._session.tells_commits_at_once and not self._is_full):
             return True
@@ -406,7 +405,7 @@ class FollowerFetch:
     # -- waiting ----------------------------------------------------------------------------------------------------
 
     def _park(self) -> None:
-        self._reply = self._request.connection.park(mute=True)
+        self._reply = self._request.connection.park_quiet()
         self._reply.on_lost = self._forget
 
     def _wait(self) -> None:
@@ -415,19 +414,18 @@ class FollowerFetch:
         Deadlines are rounded to multiples of `TOGETHER_S`, so that a broker with many followers wakes up once for all
         of them and not once for each: waking up is most of what an idle broker does.
         """
-        self._session.waiting = self
         fetches = self._fetches
         seconds = min(self._message.max_wait_ms / 1000, fetches.sessions.wait_max(self._session.broker_id))
         deadline = fetches.loop.time() + seconds
         if seconds >= 2 * TOGETHER_S:
             deadline -= deadline % TOGETHER_S
-        self._deadline = fetches.loop.call_at(deadline, self._expire)
+        self.deadline = deadline
+        self._session.wait(self)
 
     def cut_short(self) -> None:
         """End the wait now: the follower will soon have new partitions to fetch."""
-        if self._deadline is not None and not self._is_done:
-            self._deadline.cancel()
-            self._deadline = self._fetches.loop.call_later(0, self._expire)
+        self.deadline = self._fetches.loop.time()
+        self._session.wait(self)
 
     def data_arrived(self, size: int) -> bool:
         self._bytes_missing -= size
@@ -436,13 +434,18 @@ class FollowerFetch:
     def wake(self) -> None:
         self._look_again(is_over=False)
 
-    def _expire(self) -> None:
+    def expire(self) -> None:
         self._look_again(is_over=True)
         self._fetches.wakeups.run()
 
     def _look_again(self, *, is_over: bool) -> None:
         if self._is_done or self._reading is not None:
             return
+        session, now = self._session, self._fetches.loop.time()
+        if is_over:
+            session.tell_commits(now)
+        else:
+            session.tell_old_commits(now)
         results, cold = self._read()
         if cold:
             self._read_cold(results, cold)
@@ -461,8 +464,6 @@ class FollowerFetch:
 
     def _forget(self) -> None:
         self._is_done = True
-        if self._deadline is not None:
-            self._deadline.cancel()
         if self._session.waiting is self:
             self._session.waiting = None
         if not self._session.id:
@@ -491,12 +492,17 @@ class FollowerFetch:
         return response
 
     def _note_sent(self, results: list[PartitionResult]) -> None:
-        session, counts = self._session, self._fetches.counts
+        unconfirmed = self._session.unconfirmed
+        sent = 0
         for position, data in results:
-            position.note_sent(data)
-            if data.records:
-                session.unconfirmed[position] = None
-                counts.bytes_out += len(data.records)
+            records = data.records
+            if records:
+                position.sent_from = position.offset
+                unconfirmed[position] = None
+                sent += len(records)
+            position.sent_high_watermark = data.high_watermark
+            position.sent_log_start = data.log_start_offset
+        self._fetches.counts.bytes_out += sent
 
 
 def partition_data(index: int, found: Found) -> PartitionData:

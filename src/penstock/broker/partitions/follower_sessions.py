@@ -37,6 +37,8 @@ SESSIONS_MAX = 16  # per follower, which needs one for each of its fetchers; the
 LAST_EPOCH = 0x7FFFFFFF
 SHORT_WAIT_S = 0.02
 EXPECTATION_S = 2.0
+COMMITS_TOLD_EVERY_S = 0.05
+TIMER_SLACK_S = 0.001  # timers may fire this early
 
 FetchPosition = tuple[PartitionKey, int, int, int, int, int]
 """A partition in a request: current leader epoch, fetch offset, last fetched epoch, log start offset, max bytes."""
@@ -70,6 +72,7 @@ class Position:
     __slots__ = (
         "epoch",
         "index",
+        "isr",
         "last_fetched_epoch",
         "log_start",
         "max_bytes",
@@ -93,6 +96,7 @@ class Position:
         self.log_start = -1
         self.max_bytes = 0
         self.replica: Replica | None = None
+        self.isr: frozenset[int] | None = None  # the last that this position knows
         self.sent_high_watermark = -1
         self.sent_log_start = -1
         self.sent_from = -1  # start offset of the data sent last
@@ -116,24 +120,20 @@ class Position:
         """Whether the follower requests the same data again: it may have found that data corrupt."""
         return self.offset == self.sent_from
 
-    def note_sent(self, data: PartitionData | Found) -> None:
-        if data.records:
-            self.sent_from = self.offset
-        self.sent_high_watermark = data.high_watermark
-        self.sent_log_start = data.log_start_offset
-
     def appended(self, size: int) -> None:
         session = self.session
         session.due[self] = None
         session.has_news = True
         waiting = session.waiting
         if waiting is not None and waiting.data_arrived(size):
-            session.wakeups.add(waiting)
+            session.wakeups.hold(waiting)
 
     def committed(self) -> None:
         session = self.session
-        session.due[self] = None
-        if session.tells_commits_at_once:
+        if not session.tells_commits_at_once:
+            session.committed[self] = None
+        else:
+            session.due[self] = None
             session.has_news = True
             if session.waiting is not None:
                 session.wakeups.add(session.waiting)
@@ -147,6 +147,7 @@ class Position:
 
     def in_sync_changed(self, isr: frozenset[int]) -> None:
         session = self.session
+        self.isr = isr
         if session.broker_id in isr:
             session.joining.pop(self, None)
         else:
@@ -159,6 +160,7 @@ class FollowerSession:
     broker_id: int
     broker_epoch: int
     by_id: bool
+    loop: asyncio.AbstractEventLoop
     wakeups: Wakeups
     # Answer waiting fetches as soon as the high watermark moves: consumers that read from followers wait for it.
     # Otherwise followers learn it with the next data, or when their wait ends.
@@ -167,10 +169,14 @@ class FollowerSession:
     epoch: int = field(default=1, init=False)
     positions: dict[PartitionKey, Position] = field(default_factory=dict, init=False)
     due: dict[Position, None] = field(default_factory=dict, init=False)
+    # Positions of which only the high watermark may be news, and when they are told next.
+    committed: dict[Position, None] = field(default_factory=dict, init=False)
+    _commits_told: float = field(default=-math.inf, init=False)
     joining: dict[Position, None] = field(default_factory=dict, init=False)
     # Positions that were sent data: unless the follower names a new offset, it needs the same data again.
     unconfirmed: dict[Position, None] = field(default_factory=dict, init=False)
     waiting: FollowerFetch | None = field(default=None, init=False)
+    _timer: asyncio.TimerHandle | None = field(default=None, init=False)
     # Whether a position may be due for more than a high watermark that no fetch waits for.
     has_news: bool = field(default=True, init=False)
 
@@ -200,16 +206,53 @@ class FollowerSession:
         named.update(self.joining)
         return list(named)
 
+    def tell_commits(self, now: float) -> None:
+        """Make positions due of which only the high watermark has moved. While records flow, that is done now and then:
+        nearly always, records of those partitions follow, and the high watermark goes with them."""
+        self._commits_told = now
+        self.due.update(self.committed)
+        self.committed.clear()
+
+    def tell_old_commits(self, now: float) -> None:
+        if now - self._commits_told >= COMMITS_TOLD_EVERY_S:
+            self.tell_commits(now)
+
+    def wait(self, fetch: FollowerFetch) -> None:
+        """Let a fetch wait for news until its deadline. The fetches of a session share one timer, nearly always set
+        already."""
+        former, self.waiting = self.waiting, fetch
+        if former is not None and former is not fetch:
+            former.expire()  # the follower has connected again
+        timer = self._timer
+        if timer is None or fetch.deadline < timer.when():
+            if timer is not None:
+                timer.cancel()
+            self._timer = self.loop.call_at(fetch.deadline, self._time_passed)
+
+    def _time_passed(self) -> None:
+        self._timer = None
+        waiting = self.waiting
+        if waiting is None:
+            return
+        if waiting.deadline <= self.loop.time() + TIMER_SLACK_S:
+            waiting.expire()
+        else:
+            self.wait(waiting)
+
     def _forget(self, position: Position) -> None:
         position.forget()
-        for group in (self.due, self.joining, self.unconfirmed):
+        for group in (self.due, self.committed, self.joining, self.unconfirmed):
             group.pop(position, None)
 
     def close(self) -> None:
+        if self._timer is not None and self.waiting is None:
+            self._timer.cancel()
+            self._timer = None
         for position in self.positions.values():
             position.forget()
         self.positions.clear()
         self.due.clear()
+        self.committed.clear()
         self.joining.clear()
 
 
@@ -239,7 +282,9 @@ class FollowerSessions:
         by_id = version >= TOPIC_IDS_SINCE
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._close(self._sessions.get(request.session_id))
-            session = FollowerSession(broker_id, broker_epoch, by_id, self._wakeups, self._tells_commits_at_once)
+            session = FollowerSession(
+                broker_id, broker_epoch, by_id, self._loop, self._wakeups, self._tells_commits_at_once
+            )
             if request.session_epoch == INITIAL_EPOCH:
                 self._keep(session)
             return session
@@ -286,6 +331,9 @@ class FollowerSessions:
             for session in self._by_broker.get(broker_id, {}).values():
                 if session.waiting is not None:
                     session.waiting.cut_short()
+
+    def expects(self, broker_id: int) -> bool:
+        return bool(self._expected.get(broker_id))
 
     def came(self, broker_id: int, replica: Replica) -> None:
         expected = self._expected.get(broker_id)

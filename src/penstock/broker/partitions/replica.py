@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from penstock.broker.partitions.tail import Tail, Tails
 from penstock.broker.partitions.wakeups import WaitingFetch, Wakeups, Watcher
 from penstock.io.clock import Clock
 from penstock.io.files import Buffer
@@ -70,6 +71,7 @@ class ReplicaContext:
     """Committed records were cut off or changed in place: what consumers have not received yet may no longer be
     right."""
     counts: ReplicationCounts = field(default_factory=ReplicationCounts)
+    tails: Tails = field(default_factory=Tails)
 
 
 @owned_by_loop()
@@ -94,6 +96,7 @@ class Replica:
         "messages_out",
         "partition",
         "resource",
+        "tail",
         "topic_id",
         "topic_partition",
         "waiting_deletes",
@@ -124,6 +127,7 @@ class Replica:
         self.waiting_fetches: dict[WaitingFetch, None] = {}
         self.waiting_deletes: list[tuple[int, Callable[[], None]]] = []
         self.watchers: dict[Watcher, None] = {}
+        self.tail = Tail(context.tails)  # of a leader with followers
         # Since the start of this process: what this replica appended as leader, and what it sent to consumers.
         self.bytes_in = 0
         self.bytes_out = 0
@@ -205,6 +209,7 @@ class Replica:
 
     def _stop_leading(self, code: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
         leader, self.leader = self.leader, None
+        self.tail.clear()
         self._note_plainness()
         if leader is not None:
             self.follower.high_watermark = leader.high_watermark
@@ -299,6 +304,7 @@ class Replica:
             if leader.appended(appended.last_offset + 1, 0 if leader.commits_at_once else self._elapsed_ms()):
                 self._high_watermark_moved(size)
             if self.watchers:
+                self.tail.append(appended.base_offset, appended.last_offset + 1, bytes(batch))
                 for watcher in self.watchers:
                     watcher.appended(size)
             if appended.last_offset - self.log.recovery_point >= self._flush_after:
@@ -321,8 +327,10 @@ class Replica:
             self.bytes_in += size
             if leader.appended(log.log_end_offset, self._elapsed_ms()):
                 self._high_watermark_moved(size)
-            for watcher in self.watchers:
-                watcher.appended(size)
+            if self.watchers:
+                self.tail.append(first, log.log_end_offset, b"".join([batch for batch, _ in batches]))
+                for watcher in self.watchers:
+                    watcher.appended(size)
             if log.log_end_offset - 1 - log.recovery_point >= self._flush_after:
                 self._flusher.request(self)
         return first
@@ -464,11 +472,11 @@ class Replica:
 
     # -- followers and the controller -------------------------------------------------------------------------------
 
-    def fetched_by(self, broker_id: int, offset: int, log_start: int, broker_epoch: int) -> None:
-        """A follower of this leader fetches from `offset` on."""
+    def fetched_by(self, broker_id: int, offset: int, log_start: int, broker_epoch: int, now_ms: int) -> None:
+        """A follower of this leader fetches from `offset` on. `now_ms`: of the clock that judges followers."""
         leader = self.leader
         assert leader is not None
-        if leader.fetched(broker_id, offset, log_start, broker_epoch, self._elapsed_ms()):
+        if leader.fetched(broker_id, offset, log_start, broker_epoch, now_ms):
             self._high_watermark_moved(UNKNOWN_BYTES)
         if self.waiting_deletes:
             self._tell_deletes()
@@ -521,9 +529,11 @@ class Replica:
 
     def _high_watermark_moved(self, size: int) -> None:
         leader = self.leader
-        if leader is not None and leader.waiting:
-            for waiter in leader.take_satisfied():
-                waiter(ErrorCode.NONE)
+        if leader is not None:
+            self.tail.committed(leader.high_watermark)
+            if leader.waiting:
+                for waiter in leader.take_satisfied():
+                    waiter(ErrorCode.NONE)
         for watcher in self.watchers:
             watcher.committed()
         for waiting in self.waiting_fetches:

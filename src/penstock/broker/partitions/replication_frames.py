@@ -8,6 +8,7 @@ errors, diverging epochs, tags.
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from penstock.broker.partitions.follower_sessions import FetchPosition, Found
@@ -21,6 +22,8 @@ from penstock.protocol.primitives import MalformedMessage, read_uvarint, uvarint
 REPLICA_STATE_SINCE = 15
 TOPIC_IDS_SINCE = 13
 COPIED_BYTES_MAX = 4096  # copying this much is cheaper than a longer writev
+
+_size = lru_cache(1024)(uvarint)  # the batches of a producer have few sizes
 
 # -- requests: API key, version, correlation id
 _header = struct.Struct(">hhi").pack
@@ -174,11 +177,12 @@ def encode_response(correlation_id: int, session_id: int, by_topic: ByTopic) -> 
         pending += uvarint(len(partitions) + 1)
         for index, (high_watermark, log_start_offset, records) in partitions:
             pending += pack(index, 0, high_watermark, high_watermark, log_start_offset, 0, -1)
-            pending += uvarint(len(records) + 1)
-            if len(records) <= COPIED_BYTES_MAX:
+            length = len(records)
+            pending += _size(length + 1)
+            if length <= COPIED_BYTES_MAX:
                 pending += records
             else:
-                size += len(pending) + len(records)
+                size += len(pending) + length
                 parts += (pending, records)
                 pending = bytearray()
             pending += b"\x00"
