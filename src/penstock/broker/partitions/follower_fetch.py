@@ -332,6 +332,8 @@ class FollowerFetch:
             records=b"",
         )
         if data.diverging_epoch is None and position.offset != leader.log_end:
+            if position.offset < log.log_start_offset:
+                raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)  # also to a follower that is throttled
             throttle = self._fetches.throttle
             is_free = throttle.is_unlimited or leader.waits_for(
                 session.broker_id, int(self._fetches.loop.time() * 1000)
