@@ -113,6 +113,10 @@ def mute(server: Server, connection: Connection, request: str) -> None:
     server.parked[request] = connection.park(mute=True)
 
 
+def quiet(server: Server, connection: Connection, request: str) -> None:
+    server.parked[request] = connection.park_quiet()
+
+
 def mute_and_answer(server: Server, connection: Connection, request: str) -> None:
     mute(server, connection, request)
     assert server.handled[-1] == request
@@ -159,7 +163,30 @@ def test_a_muting_request_holds_back_those_behind_it() -> None:
             assert await client.answers(1) == [request]
             await settle()
 
-    play(mute, story)
+    for handle in (mute, quiet):
+        play(handle, story)
+
+
+def test_reading_goes_on_beside_a_quiet_request_until_something_arrives() -> None:
+    async def story(server: Server, client: Client) -> None:
+        def is_reading() -> bool:
+            assert server.connection is not None and server.connection.transport is not None
+            return server.connection.transport.is_reading()
+
+        client.send(FOUR[0])
+        await settle()
+        assert is_reading()
+        client.send(FOUR[1])
+        await settle()
+        assert not is_reading()
+        assert server.handled == FOUR[:1]
+        server.answer(FOUR[0])
+        assert server.handled == FOUR[:2]
+        server.answer(FOUR[1])
+        assert await client.answers(2) == FOUR[:2]
+        assert is_reading()
+
+    play(quiet, story)
 
 
 def test_as_many_requests_are_parked_as_the_limit_allows() -> None:
@@ -209,7 +236,8 @@ def test_all_reasons_to_hold_frames_back_must_be_gone() -> None:
         connection.resume_writing()
         assert server.handled == FOUR[:2]
 
-    play(mute, story)
+    for handle in (mute, quiet):
+        play(handle, story)
 
 
 def test_a_client_that_does_not_read_is_not_read_from() -> None:
@@ -276,4 +304,5 @@ def test_a_request_of_a_lost_client_is_answered_to_nobody() -> None:
         assert server.handled == FOUR[:1]
         assert server.listener.limits.parked == 0
 
-    play(mute, story)
+    for handle in (mute, quiet):
+        play(handle, story)
