@@ -43,4 +43,3 @@ def test_a_throttled_follower_below_the_log_start_is_refused(monkeypatch: pytest
     simulate(story)
     below = [answer for answer in answers if answer[0] < 5]
     assert below and all(code is ErrorCode.OFFSET_OUT_OF_RANGE for _, _, code in below), below
-
