@@ -154,8 +154,10 @@ class Connection(asyncio.BufferedProtocol):
         self.produce_targets: dict[bytes, object] = {}
         self.metered: MeteredClient | None = None  # while quotas are set: the client, and its limits
         self.on_closed: Callable[[Connection], None] | None = None  # called if this connection has share sessions
-        self._throttled: asyncio.TimerHandle | None = None
-        self._next_deadline: asyncio.TimerHandle | None = None
+        self._throttled: asyncio.Handle | None = None
+        self._throttled_until = 0.0
+        self._timer: asyncio.Handle | None = None  # for the parked replies with deadlines
+        self._timer_at = math.inf
 
     @property
     def is_closed(self) -> bool:
@@ -178,7 +180,7 @@ class Connection(asyncio.BufferedProtocol):
             if reply.on_lost is not None and reply.parts is None:
                 reply.on_lost()
         self._parked.clear()
-        for timer in (self._throttled, self._next_deadline):
+        for timer in (self._throttled, self._timer):
             if timer is not None:
                 timer.cancel()
         self._own = None
@@ -400,10 +402,11 @@ class Connection(asyncio.BufferedProtocol):
         loop = self.listener.loop
         until = loop.time() + throttle_ms / 1000
         if self._throttled is not None:
-            if self._throttled.when() >= until:
+            if self._throttled_until >= until:
                 return
             self._throttled.cancel()
         self._throttled = loop.call_at(until, self._end_throttling)
+        self._throttled_until = until
         self._hold(THROTTLED)
 
     def _end_throttling(self) -> None:
@@ -475,15 +478,16 @@ class Connection(asyncio.BufferedProtocol):
         self._watch(deadline)
 
     def _watch(self, deadline: float) -> None:
-        timer = self._next_deadline
-        if timer is None or deadline < timer.when():
-            if timer is not None:
-                timer.cancel()
-            self._next_deadline = self.listener.loop.call_at(deadline, self._expire)
+        if deadline < self._timer_at:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self.listener.loop.call_at(deadline, self._expire)
+            self._timer_at = deadline
 
     def _expire(self) -> None:
         now = self.listener.loop.time() + TIMER_SLACK_S
-        self._next_deadline = None
+        self._timer = None
+        self._timer_at = math.inf
         for reply in [each for each in self._parked if each.parts is None and each.deadline <= now]:
             reply.expire()
         following = min((reply.deadline for reply in self._parked if reply.parts is None), default=math.inf)

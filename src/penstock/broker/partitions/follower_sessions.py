@@ -176,7 +176,8 @@ class FollowerSession:
     # Positions that were sent data: unless the follower names a new offset, it needs the same data again.
     unconfirmed: dict[Position, None] = field(default_factory=dict, init=False)
     waiting: FollowerFetch | None = field(default=None, init=False)
-    _timer: asyncio.TimerHandle | None = field(default=None, init=False)
+    _timer: asyncio.Handle | None = field(default=None, init=False)
+    _timer_at: float = field(default=math.inf, init=False)
     # Whether a position may be due for more than a high watermark that no fetch waits for.
     has_news: bool = field(default=True, init=False)
 
@@ -223,14 +224,15 @@ class FollowerSession:
         former, self.waiting = self.waiting, fetch
         if former is not None and former is not fetch:
             former.expire()  # the follower has connected again
-        timer = self._timer
-        if timer is None or fetch.deadline < timer.when():
-            if timer is not None:
-                timer.cancel()
+        if fetch.deadline < self._timer_at:
+            if self._timer is not None:
+                self._timer.cancel()
             self._timer = self.loop.call_at(fetch.deadline, self._time_passed)
+            self._timer_at = fetch.deadline
 
     def _time_passed(self) -> None:
         self._timer = None
+        self._timer_at = math.inf
         waiting = self.waiting
         if waiting is None:
             return
@@ -248,6 +250,7 @@ class FollowerSession:
         if self._timer is not None and self.waiting is None:
             self._timer.cancel()
             self._timer = None
+            self._timer_at = math.inf
         for position in self.positions.values():
             position.forget()
         self.positions.clear()

@@ -530,7 +530,8 @@ class Replica:
     def _high_watermark_moved(self, size: int) -> None:
         leader = self.leader
         if leader is not None:
-            self.tail.committed(leader.high_watermark)
+            if self.tail.size:
+                self.tail.committed(leader.high_watermark)
             if leader.waiting:
                 for waiter in leader.take_satisfied():
                     waiter(ErrorCode.NONE)

@@ -27,26 +27,26 @@ class Tails:
 
 @owned_by_loop()
 class Tail:
-    __slots__ = ("_batches", "_end", "_size", "_starts", "_tails")
+    __slots__ = ("_batches", "_end", "_starts", "_tails", "size")
 
     def __init__(self, tails: Tails) -> None:
         self._tails = tails
         self._starts: list[int] = []
         self._batches: list[bytes] = []
         self._end = -1
-        self._size = 0
+        self.size = 0
 
     def append(self, start: int, end: int, batch: bytes) -> None:
         """The log grew from `start` to `end` by a batch, or by a run of them."""
         size = len(batch)
-        if start != self._end or self._size + size > TAIL_BYTES_MAX or self._tails.size + size > TAILS_BYTES_MAX:
+        if start != self._end or self.size + size > TAIL_BYTES_MAX or self._tails.size + size > TAILS_BYTES_MAX:
             self.clear()
             if size > TAIL_BYTES_MAX or self._tails.size + size > TAILS_BYTES_MAX:
                 return
         self._starts.append(start)
         self._batches.append(batch)
         self._end = end
-        self._size += size
+        self.size += size
         self._tails.size += size
 
     def read(self, offset: int, end: int, max_bytes: int) -> bytes | None:
@@ -55,7 +55,7 @@ class Tail:
         if end != self._end or not batches:
             return None
         if offset == self._starts[0]:
-            if self._size > max_bytes:
+            if self.size > max_bytes:
                 return None
             return batches[0] if len(batches) == 1 else b"".join(batches)
         try:
@@ -68,8 +68,7 @@ class Tail:
     def committed(self, high_watermark: int) -> None:
         """Forget the batches below the high watermark."""
         if high_watermark >= self._end:
-            if self._size:
-                self.clear()
+            self.clear()
             return
         starts = self._starts
         count = 0
@@ -78,12 +77,12 @@ class Tail:
         if count:
             size = sum(len(batch) for batch in self._batches[:count])
             del starts[:count], self._batches[:count]
-            self._size -= size
+            self.size -= size
             self._tails.size -= size
 
     def clear(self) -> None:
-        self._tails.size -= self._size
-        self._size = 0
+        self._tails.size -= self.size
+        self.size = 0
         self._end = -1
         self._starts.clear()
         self._batches.clear()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -69,7 +70,8 @@ class ServedPartition:
         self._count = count
         self._lost = lost
         self._waiting: dict[WaitingShareFetch, None] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._timer_at_ms = math.inf  # kept here: uvloop's handle of a time that is past does not know it
         self._is_dropped = False
         self._is_waking = False
 
@@ -224,14 +226,16 @@ class ServedPartition:
         if self._is_dropped or self.core is None:
             return
         at_ms = self.core.wake_at_ms
-        if at_ms is not None and (self._timer is None or self._timer.when() * 1000 > at_ms + 1):
+        if at_ms is not None and at_ms < self._timer_at_ms:
             if self._timer is not None:
                 self._timer.cancel()
             self._timer = self._loop.call_at(at_ms / 1000, self._expire)
+            self._timer_at_ms = at_ms
         self.wake()
 
     def _expire(self) -> None:
         self._timer = None
+        self._timer_at_ms = math.inf
         assert self.core is not None
         write = self.core.expire(self.now_ms)
         if write is not None:
