@@ -9,8 +9,10 @@ import random
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 import pytest
+import uvloop
 
 from penstock.simulator.twins.clock import SimulatedClock
 from penstock.simulator.twins.disk import SimulatedDisk
@@ -27,6 +29,19 @@ def test_time_passes_only_in_waiting() -> None:
     started = time.monotonic()
     assert simulate(program) == pytest.approx(86_400 * 7)
     assert time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize("new_loop", [uvloop.new_event_loop, SimulatedLoop])
+def test_a_timer_that_is_due_at_once_knows_no_time(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """Brokers that ask for it would fail on uvloop only."""
+    loop = new_loop()
+    try:
+        at = loop.time() + 10
+        assert loop.call_at(at, print).when() == pytest.approx(at)
+        with pytest.raises(AttributeError):
+            loop.call_at(loop.time() - 1, print).when()
+    finally:
+        loop.close()
 
 
 def test_timers_fire_in_order_and_at_their_time() -> None:

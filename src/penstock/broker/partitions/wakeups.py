@@ -6,7 +6,7 @@ Consumers wait for the high watermark to move (`Replica.waiting_fetches`); follo
 
 An answer to a follower costs more than the records in it: it wakes the follower, which fetches again. So a follower's
 fetch is held for as long as each turn of the loop brings more records, and answered in the first turn that brings none.
-Where nothing else arrives, that costs one look at the sockets. A few turns or half a millisecond are the most: the
+Where nothing else arrives, that costs one look at the sockets. A few turns or about a millisecond are the most: the
 followers should work while this broker does.
 """
 
@@ -18,7 +18,7 @@ from typing import Final, Protocol
 from penstock.model.ownership import owned_by_loop
 
 HELD_TURNS_MAX: Final = 8
-HELD_S_MAX: Final = 0.0005
+HELD_S_MAX: Final = 0.0005  # the time of the loop goes in milliseconds
 
 
 class WaitingFetch(Protocol):

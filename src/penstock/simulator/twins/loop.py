@@ -60,6 +60,8 @@ class Process:
         self.threads: dict[SimulatedThread, None] = {}
 
 
+UVLOOP_RESOLUTION_S = 0.001
+
 _process: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
 
 
@@ -85,6 +87,13 @@ class SimulatedTask(asyncio.Task[T]):
 
     def __hash__(self) -> int:
         return self._number
+
+
+class DueTimer(asyncio.TimerHandle):
+    """As of uvloop, which knows no time of a timer that is due at once."""
+
+    def when(self) -> float:
+        raise AttributeError("uvloop's handle of a time that has come has no 'when'")
 
 
 class SimulatedLoop(base_events.BaseEventLoop):
@@ -210,7 +219,8 @@ class SimulatedLoop(base_events.BaseEventLoop):
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         self._check_closed()
-        timer: Any = asyncio.TimerHandle(when, callback, args, self, context)
+        kind = DueTimer if when - self.time() < UVLOOP_RESOLUTION_S / 2 else asyncio.TimerHandle
+        timer: Any = kind(when, callback, args, self, context)
         process = timer._context.get(_process)
         if process is None or process.alive:
             self._timers_made += 1
