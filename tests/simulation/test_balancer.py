@@ -14,7 +14,7 @@ from penstock.simulator.stories.cluster_story import PROPERTIES, ClusterStory
 from penstock.simulator.story import quietly
 from penstock.simulator.twins.loop import SimulatedLoop
 
-SEEDS = 6
+SEEDS = (1, 4, 6, 7, 13, 16)  # where something is left to be balanced between the misfortunes
 MISFORTUNES = ("reassign", "reassign", "reassign", "kill", "stop", "cut", "lose_controller", "aim")
 
 
@@ -44,7 +44,7 @@ def test_moves_of_the_balancer_keep_every_promise(monkeypatch: pytest.MonkeyPatc
         moves[seed] += len(planned)
 
     monkeypatch.setattr(Balancer, "_move", move)
-    for seed in range(SEEDS):
+    for seed in SEEDS:
         found = play_on_loop(seed, lambda loop: BalancedStory(loop, seed), interleaves=interleaves(seed))  # noqa: B023
         assert found.violation is None, f"seed {seed}: {found.violation}"
-    assert len(moves) > SEEDS / 2, moves
+    assert len(moves) > len(SEEDS) / 2, moves
