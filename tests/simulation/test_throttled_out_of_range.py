@@ -1,5 +1,5 @@
 """A follower that begins below the leader's log start learns that at once, throttled or not. A follower of Apache Kafka
-that is told the log start without the error gives the partition up ("Cannot increment the log start offset to ... since
+that gets the log start without the error gives the partition up ("Cannot increment the log start offset to ... since
 it is larger than the high watermark", "marked as failed")."""
 
 from __future__ import annotations

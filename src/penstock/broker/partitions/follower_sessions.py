@@ -169,7 +169,7 @@ class FollowerSession:
     epoch: int = field(default=1, init=False)
     positions: dict[PartitionKey, Position] = field(default_factory=dict, init=False)
     due: dict[Position, None] = field(default_factory=dict, init=False)
-    # Positions of which only the high watermark may be news, and when they are told next.
+    # Positions of which only the high watermark may be news, and when followers last heard of such.
     committed: dict[Position, None] = field(default_factory=dict, init=False)
     _commits_told: float = field(default=-math.inf, init=False)
     joining: dict[Position, None] = field(default_factory=dict, init=False)

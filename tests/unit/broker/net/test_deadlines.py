@@ -98,9 +98,13 @@ def test_locks_that_end_now() -> None:
         wake_at_ms: int | None = 0
         expirations = 0
 
+        def __init__(self) -> None:
+            self.expired = asyncio.Event()
+
         def expire(self, now_ms: int) -> None:
             self.wake_at_ms = None
             self.expirations += 1
+            self.expired.set()
 
     async def story() -> None:
         loop, clock = asyncio.get_running_loop(), SimpleNamespace(now_ms=lambda: 0)
@@ -121,7 +125,7 @@ def test_locks_that_end_now() -> None:
         partition.core = cast(Any, core)
         partition.changed()
         partition.changed()
-        await asyncio.sleep(0.01)
+        await asyncio.wait_for(core.expired.wait(), 10)
         assert core.expirations == 1
 
     play(story)
