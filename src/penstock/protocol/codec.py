@@ -6,12 +6,14 @@
 A codec for a message in one version is compiled on first use, as straight-line Python (about 1 ms), and kept with the
 message's class. A field that the version cannot carry is an error unless the schema calls it ignorable, so handlers
 check versions where Kafka's handlers do. Decoding accepts untrusted bytes: the result is always a message or
-MalformedMessage, and memory stays within a constant factor of the input.
+MalformedMessage, and memory stays within a constant factor of the input. A caller may also limit the elements of all
+arrays and unknown tags together, which limits the time that a message takes, too.
 """
 
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -22,6 +24,7 @@ from penstock.protocol.encoder import struct_encoder
 from penstock.protocol.primitives import BUFFER_TYPES, PART_TYPES, Buffer, MalformedMessage, Part
 
 __all__ = [
+    "REQUEST_ELEMENTS_MAX",
     "MalformedMessage",
     "UnencodableMessage",
     "decode",
@@ -33,6 +36,11 @@ __all__ = [
 ]
 
 M = TypeVar("M", bound=Message)
+
+UNLIMITED = sys.maxsize
+# Of one request. A request of a few megabytes could name a million partitions, and a broker would do nothing else for
+# ten seconds.
+REQUEST_ELEMENTS_MAX = 250_000
 
 # The positions in an encoded message at which records are inserted, with the records.
 Splices = list[tuple[int, Part | Sequence[Buffer]]]
@@ -105,13 +113,15 @@ def decode(cls: type[M], buffer: Buffer, version: int, position: int = 0) -> M:
         buffer = bytes(buffer[position:])
         position = 0
     message: M
-    message, position = _run(cls, decoder, buffer, version, position)
+    message, position = _run(cls, decoder, buffer, version, position, UNLIMITED)
     if position != len(buffer):
         raise MalformedMessage(f"{cls.__name__} v{version}: {len(buffer) - position} bytes too many")
     return message
 
 
-def decode_from(cls: type[M], buffer: Buffer, version: int, position: int) -> tuple[M, int]:
+def decode_from(
+    cls: type[M], buffer: Buffer, version: int, position: int, elements_max: int = UNLIMITED
+) -> tuple[M, int]:
     """Decode the message at `position`; return it and the position after it.
 
     Brokers decode requests with it and ignore bytes after a request, as Kafka does, because librdkafka sends some.
@@ -121,12 +131,14 @@ def decode_from(cls: type[M], buffer: Buffer, version: int, position: int) -> tu
     decoder = schema.decoders.get(version) or _compile_decoder(schema, version)
     if schema.holds_records and type(buffer) is not memoryview:
         buffer = memoryview(buffer)
-    return _run(cls, decoder, buffer, version, position)
+    return _run(cls, decoder, buffer, version, position, elements_max)
 
 
-def _run(cls: type[M], decoder: Decoder, buffer: Buffer, version: int, position: int) -> tuple[Any, int]:
+def _run(
+    cls: type[M], decoder: Decoder, buffer: Buffer, version: int, position: int, elements_max: int
+) -> tuple[Any, int]:
     try:
-        return decoder(buffer, position, len(buffer))
+        return decoder(buffer, position, len(buffer), [elements_max])
     except (struct.error, IndexError) as error:
         raise MalformedMessage(f"{cls.__name__} v{version}: ends too early") from error
     except ValueError as error:

@@ -95,7 +95,7 @@ class TypedField(NamedTuple):
 
 
 Encoder = Callable[[Any, bytearray, list[Any]], None]
-Decoder = Callable[[Any, int, int], tuple[Any, int]]
+Decoder = Callable[[Any, int, int, list[int]], tuple[Any, int]]
 
 
 class Schema:

@@ -127,9 +127,7 @@ def read_tag(buffer: Buffer, position: int, end: int, previous: int) -> tuple[in
 
 
 def read_unknown_tags(buffer: Buffer, position: int, end: int, count: int) -> tuple[dict[int, bytes], int]:
-    """Read the tagged fields of a struct that declares none; `count` is the byte before them."""
-    if count > 0x7F:
-        count, position = uvarint_rest(buffer, position, count)
+    """Read the `count` tagged fields of a struct that declares none."""
     unknown: dict[int, bytes] = {}
     tag = -1
     for _ in range(count):

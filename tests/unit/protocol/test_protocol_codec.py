@@ -238,6 +238,18 @@ class TestLengths:
         with pytest.raises(MalformedMessage, match="topics has length"):
             decode(MetadataRequest, b"\xff\xff\xff\xff\x0f" + bytes(10), 9)
 
+    @pytest.mark.parametrize(("elements_max", "is_read"), [(11, True), (10, False)])
+    def test_all_arrays_together_have_a_limit(self, elements_max: int, is_read: bool) -> None:
+        partitions = [PartitionProduceData(index=number) for number in range(4)]
+        request = ProduceRequest(topic_data=[TopicProduceData(name=name, partition_data=partitions) for name in "ab"])
+        request.unknown_tags = {7: b"seven"}
+        data = encode(request, 9)
+        if is_read:
+            assert decode_from(ProduceRequest, data, 9, 0, elements_max)[0] == request
+        else:
+            with pytest.raises(MalformedMessage, match="elements"):
+                decode_from(ProduceRequest, data, 9, 0, elements_max)
+
     def test_negative_ones(self) -> None:
         with pytest.raises(MalformedMessage, match="topics has length -1"):
             decode(MetadataRequest, b"\xff\xff\xff\xff", 0)

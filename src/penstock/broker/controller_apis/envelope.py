@@ -13,7 +13,7 @@ from penstock.broker.metadata.forwarding import PRINCIPAL_VERSION
 from penstock.broker.net.request import EnvelopedRequest, Request
 from penstock.model.errors import ErrorCode
 from penstock.protocol.apis import API, ApiKey
-from penstock.protocol.codec import MalformedMessage, decode, decode_from
+from penstock.protocol.codec import REQUEST_ELEMENTS_MAX, MalformedMessage, decode, decode_from
 from penstock.protocol.frames import read_request_header
 from penstock.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from penstock.protocol.messages.principal import DefaultPrincipalData
@@ -52,7 +52,9 @@ def handle(services: ControllerServices, request: Request, message: EnvelopeRequ
             return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
         if not route.min_version <= header.api_version <= route.max_version:
             return EnvelopeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-        inner, _ = decode_from(API[header.api_key].request, message.request_data, header.api_version, position)
+        inner, _ = decode_from(
+            API[header.api_key].request, message.request_data, header.api_version, position, REQUEST_ELEMENTS_MAX
+        )
         client = _principal(message.request_principal)
     except MalformedMessage:
         return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)

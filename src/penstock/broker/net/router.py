@@ -25,7 +25,7 @@ from penstock.broker.net.request import LocalRequest, Request
 from penstock.broker.net.throttling import Meter
 from penstock.model.errors import ErrorCode
 from penstock.protocol.apis import API, ApiKey
-from penstock.protocol.codec import MalformedMessage, decode_from
+from penstock.protocol.codec import REQUEST_ELEMENTS_MAX, MalformedMessage, decode_from
 from penstock.protocol.declaration import Message
 from penstock.protocol.frames import read_request_header
 from penstock.protocol.messages.api_versions import ApiVersionsRequest
@@ -121,7 +121,7 @@ class Router:
         try:
             header, position = read_request_header(frame, 0)
             # Bytes after the message are ignored, as in Kafka: librdkafka sends some with Metadata for all topics.
-            message, _ = decode_from(route.request, frame, version, position)
+            message, _ = decode_from(route.request, frame, version, position, REQUEST_ELEMENTS_MAX)
         except MalformedMessage as error:
             logger.warning(
                 "closing %s: a malformed %s v%d request: %s", connection.peer_host, route.api_key.name, version, error
