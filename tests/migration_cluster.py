@@ -34,6 +34,8 @@ SAFE = {
     "min.insync.replicas": "2",
     "default.replication.factor": "3",
     "log.cleaner.backoff.ms": "2000",
+    # Kafka acknowledges DeleteRecords before this, and nodes that die meanwhile have the records again.
+    "log.flush.start.offset.checkpoint.interval.ms": "500",
 }
 PASSWORD = "a-password"
 READY_S = 120.0

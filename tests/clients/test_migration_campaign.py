@@ -89,6 +89,12 @@ def write_trimmed(world: Migration, settings: Mapping[str, str]) -> None:
             assert producer.flush(60) == 0
     with world.admin() as admin:
         admin.topics.delete_records({TopicPartition(TRIMMED, 0): DELETED_TO})
+    for node in world.kafka.values():
+
+        def is_noted(checkpoint: Path = node.data_directory / "log-start-offset-checkpoint") -> bool:
+            return f"{TRIMMED} 0 {DELETED_TO}\n" in checkpoint.read_text()
+
+        wait_until(is_noted, f"where {TRIMMED} begins on the disk of {node.node_id}")
 
 
 def check_trimmed(world: Migration) -> None:

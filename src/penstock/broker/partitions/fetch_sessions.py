@@ -50,8 +50,8 @@ class SessionPartition:
             or data.diverging_epoch is not None
             or data.preferred_read_replica >= 0
         )
-        if data.error_code:
-            self.high_watermark = -1  # so that the partition is reported again once the error is gone
+        if data.error_code or data.diverging_epoch is not None:
+            self.high_watermark = -1  # so that the partition is reported again once that is gone
         else:
             self.high_watermark = data.high_watermark
             self.log_start_offset = data.log_start_offset

@@ -377,17 +377,24 @@ class Fetcher:
             self._session_epoch = 1
         else:
             self._session_epoch = 1 if self._session_epoch == LAST_EPOCH else self._session_epoch + 1
+        # In a session, a leader repeats nothing: neither the high watermark nor the log start offset of an answer that
+        # is ignored here, or that says where the logs diverge.
+        is_all_taken = self._session_id != NO_SESSION  # else it has no free slot for one
         for key, data in answer.partitions:
             followed = self.partitions.get(key)
-            if followed is not None and self._is_current(followed):
+            if followed is None:
+                continue
+            is_current = self._is_current(followed)
+            is_all_taken &= is_current and (isinstance(data, Found) or data.diverging_epoch is None)
+            if is_current:
                 try:
                     if isinstance(data, Found) or self._agrees(followed, data):
                         self._take(followed, data)
                 except Exception:  # a defect in this code; it must not affect the other partitions
                     logger.exception("%s: what its leader sent cannot be processed", followed.replica.topic_partition)
                     self._failed(followed, ErrorCode.UNKNOWN_SERVER_ERROR)
-        if self._session_id == NO_SESSION:
-            self._reset_session()  # the leader has no free session slot
+        if not is_all_taken:
+            self._reset_session()
         self._fetchers.wakeups.run()
         self._go_on()
 
@@ -438,7 +445,6 @@ class Fetcher:
             try:
                 diverging = data.diverging_epoch
                 replica.truncate_to_epoch(diverging.epoch, diverging.end_offset, data.log_start_offset)
-                self._changed[followed.key] = followed
             except KafkaError as error:
                 self._cannot_append(followed, error)
             return False

@@ -502,8 +502,11 @@ class FollowerFetch:
                 position.sent_from = position.offset
                 unconfirmed[position] = None
                 sent += len(records)
-            position.sent_high_watermark = data.high_watermark
-            position.sent_log_start = data.log_start_offset
+            if type(data) is Found or data.diverging_epoch is None:  # type: ignore[union-attr]
+                position.sent_high_watermark = data.high_watermark
+                position.sent_log_start = data.log_start_offset
+            else:
+                position.sent_high_watermark = -1  # a follower whose log diverges takes only the epoch
         self._fetches.counts.bytes_out += sent
 
 

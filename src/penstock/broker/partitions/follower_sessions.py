@@ -194,7 +194,9 @@ class FollowerSession:
             position = self.positions.get(key)
             if position is None:
                 position = self.positions[key] = Position(self, *key)
-            position.epoch = epoch
+            if epoch != position.epoch:
+                position.epoch = epoch
+                position.sent_high_watermark = -1  # a follower ignores what it was sent in another epoch
             position.offset = offset
             position.last_fetched_epoch = last_fetched_epoch
             position.log_start = log_start
