@@ -1,6 +1,6 @@
-"""A follower learns where the log begins, also if the first answer that says so is one that followers ignore: it says
-where the logs diverge. In a session, leaders of Apache Kafka do not repeat what was in it, and its followers neither ask
-again nor use it. A follower that did not know would bring deleted records back when it is elected."""
+"""A follower learns where the log begins, also if the first answer that says so is one that followers ignore, because it
+says where the logs diverge. In a session, leaders of Apache Kafka do not repeat what was in such an answer, and its
+followers do not ask again. A follower that did not know would bring deleted records back when it is elected."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 from narrowing import present
 from penstock.broker.partitions import follower_fetch
+from penstock.broker.partitions.divergence import divergence
 from penstock.broker.partitions.fetcher import Fetcher
 from penstock.broker.partitions.follower_fetch import FollowerFetch
 from penstock.model.errors import ErrorCode
@@ -58,7 +59,6 @@ def test_an_answer_about_divergence_hides_no_log_start(
         for number in range(10):
             assert await topic.produce(f"value {number}") == ErrorCode.NONE
         await asyncio.sleep(2)
-        divergence = follower_fetch.divergence
 
         def diverging_once(log: Any, offset: int, epoch: int) -> EpochEndOffset | None:
             if said or log is not topic.replica(leader).log or offset < log.log_end_offset:
