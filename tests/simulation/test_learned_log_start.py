@@ -1,6 +1,9 @@
 """A follower learns where the log begins, also if the first answer that says so is one that followers ignore: it says
-where the logs diverge. In a session, leaders of Apache Kafka do not repeat what was in such an answer, and its followers
-do not ask again. A follower that did not know would bring deleted records back when it is elected."""
+where the logs diverge.
+
+In a session, leaders of Apache Kafka do not repeat what was in such an answer, and its followers do not ask again. A
+follower that did not know would bring deleted records back when it is elected.
+"""
 
 from __future__ import annotations
 
