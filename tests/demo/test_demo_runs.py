@@ -132,6 +132,17 @@ def test_a_demo_whose_output_is_closed_fails(temporary: Path) -> None:
     assert err == "penstock: the demo's output was closed; the demo has ended and checked nothing\n"
 
 
+def test_files_are_removed_after_the_last_process_has_ended(tmp_path: Path) -> None:
+    """Also after one that the demo started just before it was killed, and that nobody knows."""
+    directory = tmp_path / "files"
+    cleanup = Cleanup(str(directory))
+    program = "import os, sys, time; time.sleep(2); os.makedirs(sys.argv[1])"
+    late = subprocess.Popen([sys.executable, "-c", program, str(directory)], pass_fds=(cleanup.alive_fd,))
+    cleanup.close()
+    assert late.wait() == 0
+    assert not directory.exists()
+
+
 @pytest.mark.timeout(600)
 def test_nothing_is_left_of_a_demo_that_was_killed(temporary: Path) -> None:
     with started(temporary, "--headless", "--no-spark", "--duration", "600") as demo:

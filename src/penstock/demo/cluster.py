@@ -134,6 +134,7 @@ class DemoCluster:
                     admin.topics.create(topic, partitions=PARTITIONS, replication_factor=BROKERS, configs=_TOPIC)
 
     def _start_node(self, node: LocalNode) -> None:
+        node.inherited_fds = (self._cleanup.alive_fd,)
         node.start()
         assert node.process is not None
         self._cleanup.started(node.process.pid)

@@ -75,6 +75,7 @@ class DemoConsole:
         with self._changing:
             if self._stopped:
                 return
+            process.inherited_fds = (self._cleanup.alive_fd,)
             process.start()
             self._process = process
             assert process.process is not None

@@ -211,6 +211,7 @@ def _started(command: list[str], cleanup: Cleanup, temporary: str, stderr: Any) 
         text=True,
         errors="replace",
         process_group=0,
+        pass_fds=(cleanup.alive_fd,),
         env={**os.environ, "TMPDIR": temporary},
     ) as process:
         cleanup.started(process.pid)

@@ -54,6 +54,8 @@ class LocalProcess(abc.ABC):
         self._environment = dict(environment or {})
         self.cores = tuple(cores)
         self.process: subprocess.Popen[bytes] | None = None
+        self.inherited_fds: tuple[int, ...] = ()
+        """Further file descriptors that the process inherits, and keeps open until it ends."""
         self._lifeline: Lifeline | None = None
 
     @abc.abstractmethod
@@ -98,7 +100,7 @@ class LocalProcess(abc.ABC):
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     env={**os.environ, **self._environment},
-                    pass_fds=(lifeline.child_fd,),
+                    pass_fds=(lifeline.child_fd, *self.inherited_fds),
                     process_group=0,  # we get Ctrl-C and stop the nodes in order; same session: see `lifeline`
                 )
             finally:
