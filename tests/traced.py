@@ -14,12 +14,15 @@ if TYPE_CHECKING:
 TRACED = (
     *("tests/unit", "tests/properties", "tests/groups", "tests/transactions", "tests/shares", "tests/schemas"),
     *("tests/registry/test_registry_core.py", "tests/registry/test_registry_core_properties.py"),
-    *("tests/registry_clients", "tests/security/test_up_secure.py"),
+    *("tests/registry_clients", "tests/security/test_up_secure.py", "tests/pipelines"),
+    *("tests/demo/test_demo_ledger.py", "tests/demo/test_demo_parts.py", "tests/doctor/test_diagnosis.py"),
+    *(f"tests/console/test_{what}.py" for what in ("boards", "events", "filters", "flows", "history", "letters")),
+    *(f"tests/console/test_{what}.py" for what in ("uploads", "views")),
     *(f"tests/simulation/test_{story}_sabotage.py" for story in ("share", "registry", "streams")),
 )
 
-# What another test runs, too: the same messages, against the codec of another library.
-UNTRACED = ("tests/properties/test_protocol_kio.py",)
+# The same messages as in another test, against the codec of another library; a server that starts for half a minute.
+UNTRACED = ("tests/properties/test_protocol_kio.py", "tests/pipelines/test_sinks_elasticsearch.py")
 # Properties with so few examples that the traced run tries all of them.
 ALL_EXAMPLES = ("tests/properties/test_protocol_round_trip.py",)
 
