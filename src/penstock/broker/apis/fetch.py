@@ -301,11 +301,14 @@ class Fetch:
     def _look_again(self, *, is_over: bool) -> None:
         if self._is_done or self._is_reading:
             return
-        results, cold = self._read()
-        if cold:
-            self._read_cold(results, cold)
-        elif self._is_enough(results) or is_over:
-            self._finish(results)
+        try:
+            results, cold = self._read()
+            if cold:
+                self._read_cold(results, cold)
+            elif self._is_enough(results) or is_over:
+                self._finish(results)
+        except Exception:  # noqa: BLE001 - it is logged there
+            self._request.failed()
 
     def _read_cold(self, results: list[PartitionData], cold: list[ColdRead]) -> None:
         """Read data that left the page cache on a thread, then answer with whatever it found."""

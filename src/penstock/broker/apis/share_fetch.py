@@ -187,6 +187,12 @@ class ShareFetch:
 
     # -- looking for records ------------------------------------------------------------------------------------------
 
+    def _look_again(self, *, is_over: bool) -> None:
+        try:
+            self._look(is_over=is_over)
+        except Exception:  # noqa: BLE001 - it is logged there
+            self._request.failed()
+
     def _look(self, *, is_over: bool) -> None:
         """Find records, and acquire them if that is enough, or if time is over."""
         self._is_looking = True
@@ -369,11 +375,11 @@ class ShareFetch:
         for served in self._waits_with:
             if served.failure is not None:
                 self._refuse(PartitionKey(served.key.topic_id, served.key.partition), served.failure.code)
-        self._look(is_over=False)
+        self._look_again(is_over=False)
 
     def _expire(self) -> None:
         if not self._is_fetched and not self._is_reading:
-            self._look(is_over=True)
+            self._look_again(is_over=True)
 
     def _stop_waiting(self) -> None:
         if self._deadline is not None:

@@ -546,15 +546,17 @@ class Connection(asyncio.BufferedProtocol):
             transport.writelines(buffers)
 
     def _send_files(self, parts: list[Part], transport: asyncio.Transport) -> None:
-        if transport.get_write_buffer_size():  # these bytes go first, and this connection is slow anyway
-            try:
+        try:
+            if transport.get_write_buffer_size():  # these bytes go first, and this connection is slow anyway
                 transport.write(join(parts))
-            except (OSError, RangeIsGone):
-                self.abort()
+                return
+            if self._files is None:
+                descriptor = transport.get_extra_info("socket").fileno()
+                self._files = FileSender(self.listener.loop, descriptor, on_sent=self._files_sent, on_failed=self.abort)
+        except (OSError, RangeIsGone) as error:
+            logger.warning("closing %s: a range of a file cannot be sent: %s", self.peer_host, error)
+            self.abort()
             return
-        if self._files is None:
-            descriptor = transport.get_extra_info("socket").fileno()
-            self._files = FileSender(self.listener.loop, descriptor, on_sent=self._files_sent, on_failed=self.abort)
         if not self._files.send(parts) and not self._held & CLOSED:
             self._hold(SENDING)
 

@@ -189,12 +189,18 @@ class Request:
         try:
             self.settle(response)
             parts = self.parts(response)
-        except Exception:
-            # A defect in the handler. The caller has other clients to answer; this one sees a closed connection.
-            logger.exception("API %d v%d cannot be answered", self.api_key, self.version)
-            self.connection.abort()
+        except Exception:  # noqa: BLE001 - it is logged there
+            self.failed()
             return
         reply.complete(parts)
+
+    def failed(self) -> None:
+        """An exception ended the handling of a request that was parked: a defect.
+
+        The caller has other clients to answer; this one sees a closed connection.
+        """
+        logger.exception("API %d v%d cannot be answered", self.api_key, self.version)
+        self.connection.abort()
 
     def park_encoded(self) -> Callable[[bytes], None]:
         """Like `park`, for an answer that another node has encoded, including the response header."""

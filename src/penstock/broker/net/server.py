@@ -177,10 +177,16 @@ class Listener:
         self._to_flush.append(connection)
 
     def _flush(self) -> None:
-        self.after_reads()
-        connections, self._to_flush = self._to_flush, []
-        for connection in connections:
-            connection.flush()
+        try:
+            self.after_reads()
+        finally:  # otherwise this method would never be called again
+            connections, self._to_flush = self._to_flush, []
+            for connection in connections:
+                try:
+                    connection.flush()
+                except Exception:
+                    logger.exception("closing %s: it cannot be answered", connection.peer_host)
+                    connection.abort()
         if self.plain_requests:
             self.plain_latency.add(now_ns() - self.plain_since, self.plain_requests)
             self.plain_requests = 0

@@ -256,7 +256,10 @@ class FollowerFetch:
             if left <= 0 and found_data and not self._is_full:
                 session.has_news = True
                 break
-            found = self._read_plainly(position, left) if is_unlimited else None
+            try:
+                found = self._read_plainly(position, left) if is_unlimited else None
+            except KafkaError:
+                found = None  # `_read_position` meets the same, and refuses this partition alone
             if found is not None:
                 if found.records:
                     left -= len(found.records)
@@ -448,11 +451,14 @@ class FollowerFetch:
             session.tell_commits(now)
         else:
             session.tell_old_commits(now)
-        results, cold = self._read()
-        if cold:
-            self._read_cold(results, cold)
-        elif self._is_enough(results) or is_over:
-            self._finish(results)
+        try:
+            results, cold = self._read()
+            if cold:
+                self._read_cold(results, cold)
+            elif self._is_enough(results) or is_over:
+                self._finish(results)
+        except Exception:  # noqa: BLE001 - it is logged there
+            self._request.failed()
 
     def _finish(self, results: list[PartitionResult]) -> None:
         self._forget()

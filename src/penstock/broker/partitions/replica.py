@@ -304,7 +304,8 @@ class Replica:
             if leader.appended(appended.last_offset + 1, 0 if leader.commits_at_once else self._elapsed_ms()):
                 self._high_watermark_moved(size)
             if self.watchers:
-                self.tail.append(appended.base_offset, appended.last_offset + 1, bytes(batch))
+                if leader.high_watermark < leader.log_end:
+                    self.tail.append(appended.base_offset, appended.last_offset + 1, bytes(batch))
                 for watcher in self.watchers:
                     watcher.appended(size)
             if appended.last_offset - self.log.recovery_point >= self._flush_after:
@@ -328,7 +329,8 @@ class Replica:
             if leader.appended(log.log_end_offset, self._elapsed_ms()):
                 self._high_watermark_moved(size)
             if self.watchers:
-                self.tail.append(first, log.log_end_offset, b"".join([batch for batch, _ in batches]))
+                if leader.high_watermark < leader.log_end:
+                    self.tail.append(first, log.log_end_offset, b"".join([batch for batch, _ in batches]))
                 for watcher in self.watchers:
                     watcher.appended(size)
             if log.log_end_offset - 1 - log.recovery_point >= self._flush_after:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
+import os
 import random
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -11,7 +14,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from penstock.broker.net.connection import Connection
+from penstock.broker.net.connection import Connection, PendingReply
 from penstock.broker.net.latency import Latency
 from penstock.broker.net.server import ConnectionLimits, Listener
 from penstock.io.file_ranges import OpenFileRange
@@ -142,3 +145,53 @@ def test_a_change_of_records_leaves_the_others_alone(tmp_path: Path) -> None:
         return server.connections[0]._files
 
     play(tmp_path, send_file, story)
+
+
+def test_a_connection_whose_files_cannot_be_sent_keeps_no_other_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reply is ready when the replies of a turn leave, and there is no descriptor to send its file with."""
+    parked: list[PendingReply] = []
+
+    def answer(server: Server, connection: Connection) -> None:
+        if not parked:
+            parked.append(connection.park())
+        else:
+            connection.send([b"small"])
+
+    def no_descriptor(*args: object, **named: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    async def story(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await until(lambda: bool(parked))
+        server.listener.after_reads = lambda: parked[0].complete([b"head", server.whole_file()])
+        monkeypatch.setattr("penstock.broker.net.connection.FileSender", no_descriptor)
+        for _ in range(3):
+            other_reader, other_writer = await asyncio.open_connection("127.0.0.1", server.listener.port)
+            other_writer.write(REQUEST)
+            async with asyncio.timeout(5):
+                assert await other_reader.readexactly(5) == b"small"
+            other_writer.close()
+            server.listener.after_reads = lambda: None
+        with contextlib.suppress(ConnectionResetError):
+            assert await reader.read() == b""
+
+    play(tmp_path, answer, story)
+
+
+def test_replies_leave_although_a_waiting_fetch_fails(tmp_path: Path) -> None:
+    failed: list[object] = []
+
+    async def story(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        def fail() -> None:
+            raise RuntimeError("a fetch failed")
+
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: failed.append(context["exception"]))
+        server.listener.after_reads = fail
+        for _ in range(3):
+            writer.write(REQUEST)
+            async with asyncio.timeout(5):
+                assert await reader.readexactly(5) == b"small"
+
+    play(tmp_path, lambda server, connection: connection.send([b"small"]), story)
+    assert failed
