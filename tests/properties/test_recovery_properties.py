@@ -8,6 +8,7 @@ from typing import Any
 
 import numba
 import pytest
+from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba.core import caching
@@ -139,6 +140,29 @@ def test_the_compiled_scan_is_used_and_passes_over_nearly_all(monkeypatch: pytes
     result, _ = scanned(bytes(data), with_state=True)
     assert result == Scanned(len(data), 3000, "")
     assert sum(passed) > 2900
+
+
+@pytest.mark.parametrize("size", [100, 200, 333, 1000])
+def test_the_compiled_scan_is_used_wherever_a_chunk_ends(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """A chunk of the file ends in a header, or in the records behind it, or between two batches."""
+    padded = bytearray(build_batch([(1000, None, b"", ())]).ljust(size, b"\0"))
+    struct.pack_into(">I", padded, 17, crc32c(padded[21:]))
+    data = bytearray()
+    for offset in range(2 * recovery._CHUNK // size):
+        batch = padded[:]
+        struct.pack_into(">qii", batch, 0, offset, size - 12, 0)
+        data += batch
+    loaded: list[recovery_kernel.Runs | None] = []
+
+    def load() -> recovery_kernel.Runs | None:
+        loaded.append(compiled_runs())
+        return loaded[-1]
+
+    monkeypatch.setattr(recovery, "compiled_runs", load)
+    monkeypatch.setattr(recovery, "MANY_BATCHES", 1)
+    result, _ = scanned(bytes(data), with_state=True)
+    assert result == Scanned(len(data), len(data) // size, "")
+    assert loaded
 
 
 def test_a_node_that_may_write_no_cache_recovers_its_logs(monkeypatch: pytest.MonkeyPatch) -> None:

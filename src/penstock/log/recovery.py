@@ -90,6 +90,7 @@ def scan_segment(  # noqa: C901
     fault = ""
     chunk_start = begin = position
     view = memoryview(b"")
+    needed = HEADER_SIZE
     seen, rest = 0, 1
     runs = None
     while position < size:
@@ -116,15 +117,13 @@ def scan_segment(  # noqa: C901
                 since, largest, largest_offset = runs.noted
             rest = 1 if passed > _REST else _REST
             continue
-        rest -= rest > 0
-        seen += 1
-        if at + HEADER_SIZE > len(view):
-            if size - position < HEADER_SIZE:
-                fault = "the file ends in a batch header"
+        if at + needed > len(view):
+            view = memoryview(file.pread(min(max(_CHUNK, needed), size - position), position))
+            if len(view) < needed:
+                fault = "the file ends in a batch header" if needed == HEADER_SIZE else "the file has become shorter"
                 break
-            view = memoryview(file.pread(min(_CHUNK, size - position), position))
-            chunk_start, at = position, 0
-            if runs is None and seen > _SAMPLE and seen * (size - position) > MANY_BATCHES * (position - begin):
+            chunk_start, at, needed = position, 0, HEADER_SIZE
+            if runs is None and seen > _SAMPLE and seen * (size - position) >= MANY_BATCHES * (position - begin):
                 runs = compiled_runs()
         offset, length, epoch, magic, crc, _, delta, _, max_timestamp, producer_id = _scan(view, at)
         if length < MIN_LENGTH or magic != MAGIC or delta < 0:
@@ -142,8 +141,10 @@ def scan_segment(  # noqa: C901
             if batch_size > size - position:
                 fault = f"the file ends in a batch of {batch_size} bytes"
                 break
-            view = memoryview(file.pread(min(max(_CHUNK, batch_size), size - position), position))
-            chunk_start, at = position, 0
+            needed = batch_size
+            continue
+        rest -= rest > 0
+        seen += 1
         if crc32c(view[at + CRC_START : at + batch_size]) != crc:
             fault = "the CRC does not match"
             break
