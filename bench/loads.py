@@ -252,7 +252,7 @@ class RestartLoad:
 
 RESTART_LOADS = (
     RestartLoad(name="restart-16KiB", batch_size=16 * KIB, target=Target("below", 1.0)),
-    RestartLoad(name="restart-200B", batch_size=200),
+    RestartLoad(name="restart-200B", batch_size=200, target=Target("below", 5.0)),
 )
 
 # Name of each group of loads, for --only: a load's own name or its group's.
