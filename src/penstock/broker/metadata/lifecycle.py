@@ -147,6 +147,7 @@ class BrokerLifecycle:
         self._previous_broker_epoch = previous_broker_epoch
         deadline = self._loop.time() + self._settings.now.initial_broker_registration_timeout_ms / 1000
         refused_by = self._loop.time() + METADATA_S
+        said = ""
         while True:
             error = await self._register_once(deadline)
             if error is None:
@@ -161,7 +162,9 @@ class BrokerLifecycle:
                 is_final = error.code not in TRANSIENT
             if is_final or self._loop.time() > deadline:
                 raise KafkaError(error.code, f"cannot register with the cluster: {message}{_advice(error.code)}")
-            logger.info("registering again: %s", message)
+            if message != said:
+                logger.info("registering again until it succeeds: %s", message)
+                said = message
             await asyncio.sleep(RETRY_S)
         self.committed()
         await self._caught_up
