@@ -111,6 +111,7 @@ class World:
             lag_max_ms=30_000,
             registered=lambda broker_id: broker_id,
             propose=lambda replica, proposal: None,
+            start_moved=lambda replica: None,
             repair=lambda replica: None,
             rewritten=self._note_rewritten,
         )

@@ -234,6 +234,7 @@ class BrokerRole:
             lag_max_ms=self._settings.now.replica_lag_time_max_ms,
             registered=self._brokers.active_epoch,
             propose=self.replication.proposals.propose,
+            start_moved=self.replication.fetchers.start_moved,
             repair=self.repairs.want,
             rewritten=rewritten,
             counts=self._counters.replication,

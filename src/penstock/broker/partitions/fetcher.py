@@ -121,6 +121,12 @@ class Fetchers:
             del self._by_leader[leader_id]
             fetcher.close()
 
+    def start_moved(self, replica: Replica) -> None:
+        """The next fetch says where the log begins now."""
+        leader_id = self._leaders.get(replica)
+        if leader_id is not None:
+            self._by_leader[leader_id].start_moved(replica)
+
     def broker_changed(self, broker_id: int) -> None:
         fetcher = self._by_leader.get(broker_id)
         if fetcher is not None:
@@ -185,6 +191,16 @@ class Fetcher:
         if followed is not None:
             self._cancel(followed)
             self._leave_session(followed)
+
+    def start_moved(self, replica: Replica) -> None:
+        followed = self.partitions[replica.topic_id, replica.topic_partition.partition]
+        if followed.named_offset is None:
+            return  # it is named anyway, once it is fetched
+        if replica.log.durable_log_start < replica.log.log_start_offset:
+            self._start_moved(followed)
+        else:
+            self._changed[followed.key] = followed
+            self.go_on_soon()
 
     @staticmethod
     def _cancel(followed: Followed | None) -> None:

@@ -65,6 +65,8 @@ class ReplicaContext:
     registered: Registered
     propose: Callable[[Replica, Proposal], None]
     """Propose an ISR change to the controller."""
+    start_moved: Callable[[Replica], None]
+    """Tell the leader where the log of a follower begins now."""
     repair: Callable[[Replica], None]
     """Report damaged batches; may be called on any thread."""
     rewritten: Callable[[], None]
@@ -568,8 +570,10 @@ class Replica:
             self._tell_deletes()
 
     def log_start_moved(self) -> None:
-        """Records were deleted at the start of the log: readers may have to know, and followers must."""
+        """Records were deleted at the start of the log: readers may have to know; followers and the leader must."""
         self._tell_watchers()
+        if self.leader is None:
+            self._context.start_moved(self)
         self.wake_all()
 
     def repaired(self) -> None:

@@ -350,7 +350,7 @@ class Storage:
             return
         if paths:
             self._remove_later(paths, replica.log.settings.file_delete_delay_ms, self._files.remove)
-            replica.wake_all()
+            replica.log_start_moved()
             self._loop.call_soon(self._retain, replica)  # the log deletes only some at a time
 
     def _checkpoint(self) -> asyncio.Future[None]:

@@ -108,9 +108,15 @@ class ReplicaContent:
         return b"".join(self._read(segment.path, segment.size, 0) for segment in self._log.segments)
 
     def whole_from(self, offset: int) -> bytes:
-        """Every byte of the batches that have records at or above `offset`."""
+        """Every byte of the batches that have records at or above `offset`.
+
+        Batches below it may have rotted: nothing repairs what is deleted. So one of them may seem to hold it, too.
+        """
         data = self.whole()
-        begin = next((at for at, header in iterate_headers(data) if header.next_offset > offset), len(data))
+        begin = len(data)
+        for at, header in iterate_headers(data):
+            if header.base_offset <= offset < header.next_offset:
+                begin = at
         return data[begin:]
 
     @property
