@@ -15,7 +15,7 @@ from penstock.quotas.accounts import MutationQuota, RateQuota
 from penstock.quotas.client_quotas import ClientQuotas
 from penstock.quotas.entity import CLIENT_ID, USER, Entity, entity_of
 from penstock.quotas.levels import Levels, Limit
-from penstock.quotas.rate import Rate, Window
+from penstock.quotas.rate import INT_MAX, Rate, Window
 from penstock.quotas.token_bucket import TokenBucket
 from property_examples import examples
 
@@ -184,6 +184,38 @@ def test_a_flood_of_client_ids_does_not_fill_the_memory(monkeypatch: pytest.Monk
     for number in range(600):
         quota.record(Limit(None, f"client-{number}", 1.0), 1, now)
     assert len(quota) == 500
+
+
+def test_long_client_ids_do_not_fill_the_memory_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accounts, "NAMES_MAX", 100_000)
+    quota = RateQuota(Window())
+    now = 1_000_000
+    for number in range(1000):
+        quota.record(Limit("user", f"{number:030000d}", 1.0), 1, now)
+        assert len(quota) <= 3
+    now += Window().span_ms
+    for number in range(3000):
+        quota.record(Limit("user", f"{number:026d}", 1.0), 1, now)
+    assert len(quota) == 3000, "the long ones are forgotten, and do not count any more"
+
+
+@given(
+    st.one_of(st.just(5e-324), st.floats(5e-324, 1e-3), st.floats(1e300, 1.7e308)),
+    st.lists(st.integers(0, 2_000), min_size=1, max_size=20),
+)
+def test_no_limit_is_too_small_or_too_large(limit: float, gaps: list[int]) -> None:
+    rate, bounded = RateQuota(Window()), RateQuota(Window(), throttle_ms_max=1000)
+    strict, permissive = MutationQuota(Window()), MutationQuota(Window())
+    account = Limit(None, "client", limit)
+    now = 1_000_000
+    for gap in gaps:
+        now += gap
+        assert 0 <= rate.record(account, 1, now) <= INT_MAX
+        assert 0 <= bounded.record(account, 1, now) <= 1000
+        assert 0 <= strict.take(account, 1, now, is_strict=True) <= INT_MAX
+        assert 0 <= permissive.take(account, 1, now, is_strict=False) <= INT_MAX
+        for quota in (rate, bounded, strict, permissive):
+            assert len(list(quota.usages(now))) <= 1
 
 
 @given(st.lists(st.integers(0, 2000), min_size=2, max_size=60), st.integers(1, 5))

@@ -103,6 +103,24 @@ def test_a_producer_above_its_quota_is_told_and_muted(several: bool) -> None:
     play(story)
 
 
+def test_the_smallest_quota_throttles_and_breaks_nothing() -> None:
+    async def story(world: BrokerWorld, loop: SimulatedLoop) -> None:
+        async with world.client(client_id="slow", patience=60) as slow, world.client(client_id="other") as other:
+            tiny = 5e-324
+            await set_quota(other, {"client-id": "slow"}, request_percentage=tiny, controller_mutation_rate=tiny)
+            assert (await slow.ask(MetadataRequest(topics=[]), 12)).throttle_time_ms == 1000
+            answers = []
+            for name in ("more", "again"):
+                topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+                answers.append(await slow.ask(CreateTopicsRequest(topics=[topic])))
+            first, second = answers
+            assert first.topics[0].error_code == ErrorCode.NONE, "one request may overdraw the account"
+            assert second.topics[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+            assert second.throttle_time_ms == 2**31 - 1
+
+    play(story)
+
+
 def test_acks_0_is_muted_without_an_answer() -> None:
     async def story(world: BrokerWorld, loop: SimulatedLoop) -> None:
         async with world.client(client_id="slow") as slow:

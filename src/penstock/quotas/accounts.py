@@ -2,7 +2,8 @@
 
 Memory is bounded: an account that is like a new one (nothing happened within the window, or the token bucket is full)
 is forgotten, at the latest when the next account is opened a window later. `ACCOUNTS_MAX` limits those that a flood of
-new client ids can open within a window; beyond it, the oldest account is forgotten.
+new client ids can open within a window, and `NAMES_MAX` the length of their names; beyond it, the oldest account is
+forgotten. Most accounts are never throttled, so they keep no throttle times.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from penstock.quotas.rate import INT_MAX, Rate, Window
 from penstock.quotas.token_bucket import TokenBucket
 
 ACCOUNTS_MAX: Final = 100_000
+NAMES_MAX: Final = 16 << 20  # characters; a client id may have 32,767
 
 AccountKey = tuple[str | None, str | None]
 
@@ -33,7 +35,7 @@ class Usage(NamedTuple):
 
 class Account(Protocol):
     limit: float
-    throttles: Throttles
+    throttles: Throttles | None
 
     def value(self, now_ms: int) -> float: ...
 
@@ -72,6 +74,7 @@ class Accounts(Generic[AnyAccount]):
         self.throttled_requests = 0
         self.throttled_ms = 0
         self._accounts: dict[AccountKey, AnyAccount] = {}
+        self._names = 0  # the length of the names of all accounts
         self._swept_ms = 0
 
     def __len__(self) -> int:
@@ -84,8 +87,9 @@ class Accounts(Generic[AnyAccount]):
         user, client_id, value = limit
         account = self._accounts.get((user, client_id))
         if account is None:
-            self._make_room(now_ms)
-            account = self._accounts[user, client_id] = self._new()
+            key = user, client_id
+            self._make_room(_length(key), now_ms)
+            account = self._accounts[key] = self._new()
         account.limit = value
         return account
 
@@ -93,23 +97,36 @@ class Accounts(Generic[AnyAccount]):
         """Count a request that was throttled."""
         self.throttled_requests += 1
         self.throttled_ms += throttle_ms
-        self.account(limit, now_ms).throttles.add(throttle_ms, now_ms)
+        account = self.account(limit, now_ms)
+        if account.throttles is None:
+            account.throttles = Throttles(self.window)
+        account.throttles.add(throttle_ms, now_ms)
 
     def forget_idle(self, now_ms: int) -> None:
         self._swept_ms = now_ms
         self._accounts = {key: account for key, account in self._accounts.items() if not account.is_idle(now_ms)}
+        self._names = sum(map(_length, self._accounts))
 
     def usages(self, now_ms: int) -> Iterator[Usage]:
         """What the accounts have used; forgets the idle ones first."""
         self.forget_idle(now_ms)
         for (user, client_id), account in list(self._accounts.items()):
-            yield Usage(user, client_id, account.limit, account.value(now_ms), account.throttles.average_ms(now_ms))
+            throttle_ms = 0.0 if account.throttles is None else account.throttles.average_ms(now_ms)
+            yield Usage(user, client_id, account.limit, account.value(now_ms), throttle_ms)
 
-    def _make_room(self, now_ms: int) -> None:
+    def _make_room(self, length: int, now_ms: int) -> None:
         if now_ms - self._swept_ms >= self.window.span_ms:
             self.forget_idle(now_ms)
-        while len(self._accounts) >= ACCOUNTS_MAX:
-            del self._accounts[next(iter(self._accounts))]
+        self._names += length
+        while self._accounts and (len(self._accounts) >= ACCOUNTS_MAX or self._names > NAMES_MAX):
+            oldest = next(iter(self._accounts))
+            self._names -= _length(oldest)
+            del self._accounts[oldest]
+
+
+def _length(key: AccountKey) -> int:
+    user, client_id = key
+    return len(user or "") + len(client_id or "")
 
 
 class RateAccount:
@@ -118,13 +135,13 @@ class RateAccount:
     def __init__(self, window: Window) -> None:
         self.limit = 0.0
         self.rate = Rate(window)
-        self.throttles = Throttles(window)
+        self.throttles: Throttles | None = None
 
     def value(self, now_ms: int) -> float:
         return self.rate.per_second(now_ms)
 
     def is_idle(self, now_ms: int) -> bool:
-        return self.rate.is_idle(now_ms) and self.throttles.is_idle(now_ms)
+        return self.rate.is_idle(now_ms) and (self.throttles is None or self.throttles.is_idle(now_ms))
 
 
 class RateQuota(Accounts[RateAccount]):
@@ -158,13 +175,13 @@ class MutationAccount:
     def __init__(self, window: Window) -> None:
         self.limit = 0.0
         self.bucket = TokenBucket(window)
-        self.throttles = Throttles(window)
+        self.throttles: Throttles | None = None
 
     def value(self, now_ms: int) -> float:
         return self.bucket.tokens(self.limit, now_ms)
 
     def is_idle(self, now_ms: int) -> bool:
-        return self.bucket.is_idle(self.limit, now_ms) and self.throttles.is_idle(now_ms)
+        return self.bucket.is_idle(self.limit, now_ms) and (self.throttles is None or self.throttles.is_idle(now_ms))
 
 
 class MutationQuota(Accounts[MutationAccount]):

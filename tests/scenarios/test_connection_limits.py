@@ -1,0 +1,69 @@
+"""Many connections: what they may take of the broker's files and memory, and whom they must not keep out."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from penstock.local.ports import free_ports
+from penstock.model.errors import ErrorCode
+from penstock.testing.nodes import RunningNode, start_node
+from waiting import wait_until
+from wire import Wire, batch, create_topic, produce
+
+
+def open_files(node: RunningNode) -> int:
+    return len(os.listdir(f"/proc/{node.pid}/fd"))
+
+
+@contextmanager
+def flood(address: tuple[str, int], count: int) -> Iterator[list[socket.socket]]:
+    with ExitStack() as stack:
+        yield [stack.enter_context(socket.create_connection(address, timeout=20)) for _ in range(count)]
+
+
+def is_closed(connection: socket.socket) -> bool:
+    connection.setblocking(False)
+    try:
+        return connection.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionResetError:
+        return True
+
+
+def test_connections_do_not_get_the_last_files(tmp_path: Path) -> None:
+    with start_node(tmp_path) as node, Wire(node) as wire:
+        create_topic(wire, "before")
+        limit = open_files(node) + 60
+        resource.prlimit(node.pid, resource.RLIMIT_NOFILE, (limit, limit))
+        with flood((node.host, node.port), 2 * limit) as connections:
+            wait_until(lambda: sum(map(is_closed, connections)) >= limit + limit // 4, "further ones are closed")
+            assert open_files(node) <= limit - limit // 4
+            # A broker that cannot open its metadata log to sync it stops.
+            create_topic(wire, "meanwhile")
+            for topic in ("before", "meanwhile"):
+                assert produce(wire, topic, batch("a")).error_code == ErrorCode.NONE
+        wait_until(lambda: open_files(node) < limit // 2, "they are gone")
+        with Wire(node) as later:
+            assert produce(later, "meanwhile", batch("b")).base_offset == 1
+        assert node.running
+
+
+def test_clients_at_max_connections_do_not_keep_nodes_out(tmp_path: Path) -> None:
+    inside, outside = free_ports(2, "127.0.0.1")
+    properties = {
+        "listeners": f"INSIDE://127.0.0.1:{inside},OUTSIDE://127.0.0.1:{outside}",
+        "listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT",
+        "inter.broker.listener.name": "INSIDE",
+        "max.connections": "5",
+    }
+    with start_node(tmp_path, port=inside, properties=properties):
+        with flood(("127.0.0.1", outside), 10) as connections:
+            wait_until(lambda: sum(map(is_closed, connections)) == 5, "the limit holds for clients")
+            with Wire(("127.0.0.1", inside)) as wire:
+                create_topic(wire, "t")
