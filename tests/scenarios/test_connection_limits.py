@@ -62,8 +62,7 @@ def test_clients_at_max_connections_do_not_keep_nodes_out(tmp_path: Path) -> Non
         "inter.broker.listener.name": "INSIDE",
         "max.connections": "5",
     }
-    with start_node(tmp_path, port=inside, properties=properties):
-        with flood(("127.0.0.1", outside), 10) as connections:
-            wait_until(lambda: sum(map(is_closed, connections)) == 5, "the limit holds for clients")
-            with Wire(("127.0.0.1", inside)) as wire:
-                create_topic(wire, "t")
+    with start_node(tmp_path, port=inside, properties=properties), flood(("127.0.0.1", outside), 10) as connections:
+        wait_until(lambda: sum(map(is_closed, connections)) == 5, "the limit holds for clients")
+        with Wire(("127.0.0.1", inside)) as wire:
+            create_topic(wire, "t")

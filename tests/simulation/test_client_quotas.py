@@ -121,6 +121,18 @@ def test_the_smallest_quota_throttles_and_breaks_nothing() -> None:
     play(story)
 
 
+def test_a_refusal_that_quotes_a_long_name_is_sent() -> None:
+    async def story(world: BrokerWorld, loop: SimulatedLoop) -> None:
+        async with world.client() as client:
+            entity = [EntityData(entity_type="x" * 32_767, entity_name="name")]
+            entry = AlterClientQuotasRequestEntryData(entity=entity, ops=[OpData(key="request_percentage", value=1.0)])
+            (answer,) = (await client.ask(AlterClientQuotasRequest(entries=[entry]))).entries
+            assert answer.error_code == ErrorCode.INVALID_REQUEST
+            assert answer.error_message.startswith("Unhandled client quota entity type: xxx")
+
+    play(story)
+
+
 def test_acks_0_is_muted_without_an_answer() -> None:
     async def story(world: BrokerWorld, loop: SimulatedLoop) -> None:
         async with world.client(client_id="slow") as slow:
