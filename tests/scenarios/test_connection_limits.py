@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import socket
+import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -66,3 +67,21 @@ def test_clients_at_max_connections_do_not_keep_nodes_out(tmp_path: Path) -> Non
         wait_until(lambda: sum(map(is_closed, connections)) == 5, "the limit holds for clients")
         with Wire(("127.0.0.1", inside)) as wire:
             create_topic(wire, "t")
+
+
+def test_announced_lengths_claim_little_memory(tmp_path: Path) -> None:
+    with start_node(tmp_path) as node:
+        before = resident_bytes(node)
+        with flood((node.host, node.port), 200) as connections:
+            for connection in connections:
+                connection.sendall(struct.pack(">ihh", 4_000_000, 0, 9))  # the beginning of a Produce request
+            with Wire(node) as wire:
+                create_topic(wire, "t")
+                assert produce(wire, "t", batch("x" * 100_000)).error_code == ErrorCode.NONE
+                assert resident_bytes(node) - before < 400_000_000
+        wait_until(lambda: open_files(node) < 60, "they are gone")
+
+
+def resident_bytes(node: RunningNode) -> int:
+    with open(f"/proc/{node.pid}/statm") as statm:
+        return int(statm.read().split()[1]) * resource.getpagesize()

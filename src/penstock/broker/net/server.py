@@ -50,6 +50,7 @@ class ConnectionLimits:
     per_address_overrides: Mapping[str, int]
     parked_max: int  # limit on the parked requests of all connections together
     parked: int = 0
+    buffered: int = 0  # bytes of the connections' own receive buffers
     open_total: int = 0
     open_by_address: Counter[str] = field(default_factory=Counter)
     opened_ever: int = 0
