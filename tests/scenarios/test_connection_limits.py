@@ -10,8 +10,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from penstock.client.wire.admin import Admin
 from penstock.local.ports import free_ports
 from penstock.model.errors import ErrorCode
+from penstock.protocol.frames import encode_request
+from penstock.protocol.messages.api_versions import ApiVersionsRequest
 from penstock.testing.nodes import RunningNode, start_node
 from waiting import wait_until
 from wire import Wire, batch, create_topic, produce
@@ -67,6 +70,25 @@ def test_clients_at_max_connections_do_not_keep_nodes_out(tmp_path: Path) -> Non
         wait_until(lambda: sum(map(is_closed, connections)) == 5, "the limit holds for clients")
         with Wire(("127.0.0.1", inside)) as wire:
             create_topic(wire, "t")
+
+
+def test_a_connection_above_the_rate_of_its_address_is_not_served(tmp_path: Path) -> None:
+    with start_node(tmp_path) as node, Admin(node.bootstrap) as admin:
+        admin.quotas.alter({"ip": None}, {"connection_creation_rate": 1.0})
+        wait_until(lambda: admin.quotas.describe({"ip": None}), "the quota holds")
+        answered = refused = 0
+        with flood((node.host, node.port), 60) as connections:
+            for connection in connections:
+                try:
+                    connection.sendall(encode_request(ApiVersionsRequest(), 0, 1, "many"))
+                    if connection.recv(4):
+                        answered += 1
+                    else:
+                        refused += 1
+                except (ConnectionResetError, BrokenPipeError):
+                    refused += 1
+        assert answered >= 5
+        assert refused >= 20
 
 
 def test_announced_lengths_claim_little_memory(tmp_path: Path) -> None:

@@ -606,6 +606,12 @@ class Connection(asyncio.BufferedProtocol):
             self.close()
         return True
 
+    def ignore(self) -> None:
+        """Handle nothing and read nothing until it is closed; for a connection that is being made."""
+        self._held |= ENDING
+        # Not now: uvloop begins to read after `connection_made`, whatever happened there.
+        self.listener.loop.call_soon(self._pause_reading)
+
     def close(self) -> None:
         """Close. Handle no more requests, not even those already received; replies that are ready are still sent."""
         self._held |= ENDING

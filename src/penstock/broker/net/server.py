@@ -261,10 +261,10 @@ class Listener:
 
     def _hold(self, connection: Connection, throttle_ms: int) -> None:
         """Close a connection later: a client that is refused at once would come back at once."""
-        if len(self._held) >= HELD_MAX or connection.transport is None:
+        if len(self._held) >= HELD_MAX:
             connection.abort()
             return
-        connection.transport.pause_reading()
+        connection.ignore()
         self._held[connection] = self.loop.call_later(throttle_ms / 1000, connection.abort)
 
     def connection_closed(self, connection: Connection) -> None:
