@@ -104,6 +104,27 @@ def test_announced_lengths_claim_little_memory(tmp_path: Path) -> None:
         wait_until(lambda: open_files(node) < 60, "they are gone")
 
 
+def test_nobody_fills_the_log(tmp_path: Path) -> None:
+    nonsense = (
+        b"GET / HTTP/1.1\r\n\r\n",
+        struct.pack(">ihhi", 8, 999, 0, 1),  # no such API
+        struct.pack(">ihhih", 10, 3, 12, 1, 7),  # a client id that is not there
+    )
+    with start_node(tmp_path) as node:
+        for number in range(300):
+            with socket.create_connection((node.host, node.port), timeout=20) as connection:
+                connection.sendall(nonsense[number % len(nonsense)])
+                assert is_refused(connection)
+        assert 1 <= node.log_text().count("closing 127.0.0.1") < 50
+
+
+def is_refused(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
 def resident_bytes(node: RunningNode) -> int:
     with open(f"/proc/{node.pid}/statm") as statm:
         return int(statm.read().split()[1]) * resource.getpagesize()

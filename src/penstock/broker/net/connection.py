@@ -381,7 +381,8 @@ class Connection(asyncio.BufferedProtocol):
             limit, setting = self._small_frame_max, "penstock.max.small.request.bytes"
         if SMALLEST_REQUEST <= length <= limit:
             return True
-        logger.warning(
+        self.listener.complaints.log(
+            logging.WARNING,
             "closing %s: a request of %d bytes is not within %d to %d (%s)",
             self.peer_host,
             length,
@@ -395,7 +396,8 @@ class Connection(asyncio.BufferedProtocol):
     def _accepts_unauthenticated(self, length: int) -> bool:
         if 0 <= length <= self._frame_max:
             return True
-        logger.warning(
+        self.listener.complaints.log(
+            logging.WARNING,
             "closing %s: %d bytes before authentication are more than %d (sasl.server.max.receive.size)",
             self.peer_host,
             length,

@@ -121,7 +121,11 @@ class Listener:
         """
         self.name = name
         self._is_protected = is_protected
+        # Anybody can cause these lines, as often as they connect.
+        self.complaints = SparingLog(logging.getLogger("penstock.connection"), loop.time)
         self._refusals = SparingLog(logger, loop.time)
+        self._idle = SparingLog(logger, loop.time)
+        self._tls_complaints = SparingLog(logging.getLogger("penstock.tls"), loop.time)
         self.new_gate = new_gate
         self.handle = handle
         self.handle_run = handle_run
@@ -172,6 +176,7 @@ class Listener:
             self.loop,
             failure_delay_s=self._failure_delay_s,
             shaken=self._identify,
+            complaints=self._tls_complaints,
         )
 
     def _identify(self, connection: Connection, tls: ssl.SSLObject) -> None:
@@ -292,7 +297,8 @@ class Listener:
             elif now - looked_at < idle_max_seconds:
                 resting[connection] = (since, looked_at)
             elif connection.close_if_idle():
-                logger.info("closed the connection of %s: idle (connections.max.idle.ms)", connection.peer_host)
+                text = "closed the connection of %s: idle (connections.max.idle.ms)"
+                self._idle.log(logging.INFO, text, connection.peer_host)
         self._resting = resting
 
     async def close(self) -> None:
