@@ -24,6 +24,7 @@ from penstock.protocol.messages.create_partitions import CreatePartitionsRequest
 from penstock.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from penstock.protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from penstock.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from penstock.protocol.messages.metadata import MetadataRequest
 from penstock.quotas.client_quotas import ClientLimits
 from penstock.simulator.client import Client, Lost
@@ -129,6 +130,9 @@ def test_a_refusal_that_quotes_a_long_name_is_sent() -> None:
             (answer,) = (await client.ask(AlterClientQuotasRequest(entries=[entry]))).entries
             assert answer.error_code == ErrorCode.INVALID_REQUEST
             assert answer.error_message.startswith("Unhandled client quota entity type: xxx")
+            user = UserName(name="x" * 32_767)
+            (answer,) = (await client.ask(DescribeUserScramCredentialsRequest(users=[user]))).results
+            assert answer.error_code == ErrorCode.RESOURCE_NOT_FOUND
 
     play(story)
 
