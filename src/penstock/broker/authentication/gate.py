@@ -68,8 +68,9 @@ class Gate:
             connection.listener.handle(connection, view, start, end)
         elif isinstance(step, Verify):
             reply = connection.park(mute=True)
-            reply.on_lost = partial(self._verifications.forget, reply)
-            self._verifications.run(reply, step.work, lambda outcome: self._verified(reply, outcome))
+            host = connection.peer_host
+            reply.on_lost = partial(self._verifications.forget, host, reply)
+            self._verifications.run(host, reply, step.work, lambda outcome: self._verified(reply, outcome))
         else:
             self._carry_out(step, None)
         if was_ready and not self._authentication.is_ready:

@@ -1,7 +1,8 @@
 """Checks of credentials that may block or take long: key derivations, password plug-ins, keys from the network.
 
-They run in threads, a few at a time, in the order in which they came. So clients that guess passwords delay each other
-and not the requests of clients that are in. A client that has gone while its check waited costs none.
+They run in threads, a few at a time; hosts take turns, and the checks of one host keep their order. So clients that
+guess passwords delay those of their own host, and not the requests of clients that are in. A client that has gone while
+its check waited costs none.
 """
 
 from __future__ import annotations
@@ -28,21 +29,29 @@ Done = Callable[[Verdict], None]
 class Verifications:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._waiting: OrderedDict[Hashable, tuple[Work, Done]] = OrderedDict()  # the oldest first
+        # By host, the next one first; of each, by asker, the oldest first.
+        self._waiting: OrderedDict[str, OrderedDict[Hashable, tuple[Work, Done]]] = OrderedDict()
         self._running = 0
 
-    def run(self, asker: Hashable, work: Work, done: Done) -> None:
+    def run(self, host: str, asker: Hashable, work: Work, done: Done) -> None:
         """`done` gets the outcome, later."""
-        self._waiting[asker] = work, done
+        self._waiting.setdefault(host, OrderedDict())[asker] = work, done
         self._begin()
 
-    def forget(self, asker: Hashable) -> None:
+    def forget(self, host: str, asker: Hashable) -> None:
         """Do not begin its work: nobody waits for the outcome any more."""
-        self._waiting.pop(asker, None)
+        of_host = self._waiting.get(host)
+        if of_host is not None:
+            of_host.pop(asker, None)
+            if not of_host:
+                del self._waiting[host]
 
     def _begin(self) -> None:
         while self._waiting and self._running < AT_A_TIME:
-            _, (work, done) = self._waiting.popitem(last=False)
+            host, of_host = self._waiting.popitem(last=False)
+            _, (work, done) = of_host.popitem(last=False)
+            if of_host:
+                self._waiting[host] = of_host  # behind the others
             self._running += 1
             self._loop.run_in_executor(None, _attempt, work).add_done_callback(
                 lambda future, done=done: self._ended(future, done)  # type: ignore[misc]
