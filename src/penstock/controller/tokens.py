@@ -28,6 +28,7 @@ from penstock.security.tokens import DelegationToken, TokenHmacs, token_hmac
 from penstock.settings.sasl import SaslSettings
 
 REQUESTER_NAMED_SINCE: Final = 3
+RENEWERS_MAX: Final = 65_536  # characters of all: each renewal, a small request, writes all of them
 _LONG_MAX: Final = 2**63 - 1
 
 
@@ -63,6 +64,8 @@ class TokenHandlers:
         owner = token_owner(request, requester)
         if not all(map(is_storable, (owner, *renewers))):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "The name of a principal is empty or too long.")
+        if sum(len(str(renewer)) for renewer in renewers) > RENEWERS_MAX:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"The renewers have more than {RENEWERS_MAX} characters.")
         lifetime_ms = settings.delegation_token_max_lifetime_ms
         if request.max_lifetime_ms > 0:
             lifetime_ms = min(lifetime_ms, request.max_lifetime_ms)

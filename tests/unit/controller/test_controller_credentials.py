@@ -171,6 +171,13 @@ def test_principals_that_no_record_can_carry(name: str) -> None:
     assert code_of(lambda: created(**owner)) is ErrorCode.INVALID_REQUEST
 
 
+def test_a_token_has_only_so_many_renewers() -> None:
+    image, _ = created(renewers=[renewer(Principal("User", f"{number:05d}")) for number in range(6_000)])
+    assert len(next(iter(image.delegation_tokens.values())).renewers) == 6_000
+    many = [renewer(Principal("User", f"{number:05d}")) for number in range(7_000)]
+    assert code_of(lambda: created(renewers=many)) is ErrorCode.INVALID_REQUEST
+
+
 def test_tokens_are_found_by_their_hmacs_while_others_come_and_go() -> None:
     hmacs = TokenHmacs()
     first = DelegationToken("first", ALICE, ALICE, (), NOW, NOW + DAY, NOW + DAY)
