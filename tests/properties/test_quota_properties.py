@@ -186,17 +186,16 @@ def test_a_flood_of_client_ids_does_not_fill_the_memory(monkeypatch: pytest.Monk
     assert len(quota) == 500
 
 
-def test_long_client_ids_do_not_fill_the_memory_either(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accounts, "NAMES_MAX", 100_000)
+def test_long_client_ids_have_accounts_of_their_own_but_are_not_kept() -> None:
     quota = RateQuota(Window())
-    now = 1_000_000
-    for number in range(1000):
-        quota.record(Limit("user", f"{number:030000d}", 1.0), 1, now)
-        assert len(quota) <= 3
-    now += Window().span_ms
-    for number in range(3000):
-        quota.record(Limit("user", f"{number:026d}", 1.0), 1, now)
-    assert len(quota) == 3000, "the long ones are forgotten, and do not count any more"
+    ids = [f"{'x' * 32_000}{number}" for number in range(200)]
+    for _ in range(2):
+        for client_id in ids:
+            quota.record(Limit("u" * 32_000, client_id, 1.0), 1, 1_000_000)
+    usages = list(quota.usages(1_000_000))
+    assert len(usages) == 200
+    assert {usage.value for usage in usages} == {0.2}
+    assert all(len((usage.user or "") + (usage.client_id or "")) <= 510 for usage in usages)
 
 
 @given(

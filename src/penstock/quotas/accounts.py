@@ -2,12 +2,13 @@
 
 Memory is bounded: an account that is like a new one (nothing happened within the window, or the token bucket is full)
 is forgotten, at the latest when the next account is opened a window later. `ACCOUNTS_MAX` limits those that a flood of
-new client ids can open within a window, and `NAMES_MAX` the length of their names; beyond it, the oldest account is
-forgotten. Most accounts are never throttled, so they keep no throttle times.
+new client ids can open within a window; beyond it, the oldest account is forgotten. Long names are kept as their
+beginning and a digest. Most accounts are never throttled, so they keep no throttle times.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
@@ -16,7 +17,7 @@ from penstock.quotas.rate import INT_MAX, Rate, Window
 from penstock.quotas.token_bucket import TokenBucket
 
 ACCOUNTS_MAX: Final = 100_000
-NAMES_MAX: Final = 16 << 20  # characters; a client id may have 32,767
+NAME_MAX: Final = 255  # characters; a client id may have 32,767
 
 AccountKey = tuple[str | None, str | None]
 
@@ -74,7 +75,6 @@ class Accounts(Generic[AnyAccount]):
         self.throttled_requests = 0
         self.throttled_ms = 0
         self._accounts: dict[AccountKey, AnyAccount] = {}
-        self._names = 0  # the length of the names of all accounts
         self._swept_ms = 0
 
     def __len__(self) -> int:
@@ -84,12 +84,11 @@ class Accounts(Generic[AnyAccount]):
         raise NotImplementedError
 
     def account(self, limit: Limit, now_ms: int) -> AnyAccount:
-        user, client_id, value = limit
+        user, client_id, value = _short(limit.user), _short(limit.client_id), limit.value
         account = self._accounts.get((user, client_id))
         if account is None:
-            key = user, client_id
-            self._make_room(_length(key), now_ms)
-            account = self._accounts[key] = self._new()
+            self._make_room(now_ms)
+            account = self._accounts[user, client_id] = self._new()
         account.limit = value
         return account
 
@@ -105,7 +104,6 @@ class Accounts(Generic[AnyAccount]):
     def forget_idle(self, now_ms: int) -> None:
         self._swept_ms = now_ms
         self._accounts = {key: account for key, account in self._accounts.items() if not account.is_idle(now_ms)}
-        self._names = sum(map(_length, self._accounts))
 
     def usages(self, now_ms: int) -> Iterator[Usage]:
         """What the accounts have used; forgets the idle ones first."""
@@ -114,19 +112,18 @@ class Accounts(Generic[AnyAccount]):
             throttle_ms = 0.0 if account.throttles is None else account.throttles.average_ms(now_ms)
             yield Usage(user, client_id, account.limit, account.value(now_ms), throttle_ms)
 
-    def _make_room(self, length: int, now_ms: int) -> None:
+    def _make_room(self, now_ms: int) -> None:
         if now_ms - self._swept_ms >= self.window.span_ms:
             self.forget_idle(now_ms)
-        self._names += length
-        while self._accounts and (len(self._accounts) >= ACCOUNTS_MAX or self._names > NAMES_MAX):
-            oldest = next(iter(self._accounts))
-            self._names -= _length(oldest)
-            del self._accounts[oldest]
+        while len(self._accounts) >= ACCOUNTS_MAX:
+            del self._accounts[next(iter(self._accounts))]
 
 
-def _length(key: AccountKey) -> int:
-    user, client_id = key
-    return len(user or "") + len(client_id or "")
+def _short(name: str | None) -> str | None:
+    if name is None or len(name) <= NAME_MAX:
+        return name
+    digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()
+    return f"{name[: NAME_MAX - len(digest)]}{digest}"
 
 
 class RateAccount:
