@@ -198,6 +198,29 @@ def test_long_client_ids_have_accounts_of_their_own_but_are_not_kept() -> None:
     assert all(len((usage.user or "") + (usage.client_id or "")) <= 510 for usage in usages)
 
 
+@pytest.mark.parametrize("value", [0.0, -1.0])
+def test_quotas_of_old_clusters_that_allow_nothing(value: float) -> None:
+    quotas = ClientQuotas(Window(), Window())
+    keys = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
+    quotas.set({entity_of([("user", None)]): dict.fromkeys(keys, value)})
+    limits = quotas.limits_of("alice", "client")
+    assert limits.produce is not None and limits.fetch is not None
+    assert quotas.produce.record(limits.produce, 1, 1_000_000) == INT_MAX
+    assert quotas.fetch.record(limits.fetch, 0, 1_000_000) == 0
+    mutations = quotas.mutation_limit("alice", "client")
+    assert mutations is not None
+    assert quotas.mutation.take(mutations, 1, 1_000_000, is_strict=False) == INT_MAX
+
+
+def test_a_quota_on_the_name_of_a_host_is_not_that_of_all_addresses() -> None:
+    quotas = ClientQuotas(Window(), Window())
+    of_host = {entity_of([("ip", "db-1.example")]): {"connection_creation_rate": 1.0}}
+    for others, allowed in (({}, 100), ({entity_of([("ip", None)]): {"connection_creation_rate": 5.0}}, 50)):
+        quotas.set({**of_host, **others})
+        throttled = [quotas.connection_throttle_ms(f"10.0.0.{allowed}", 1_000_000) for _ in range(100)]
+        assert throttled.count(0) == allowed
+
+
 @given(
     st.one_of(st.just(5e-324), st.floats(5e-324, 1e-3), st.floats(1e300, 1.7e308)),
     st.lists(st.integers(0, 2_000), min_size=1, max_size=20),
