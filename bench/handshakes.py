@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import contextlib
 import datetime
+import logging
 import ssl
 import time
 from types import SimpleNamespace
@@ -24,6 +25,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from penstock.broker.authentication.verifications import Verifications
+from penstock.broker.log_limiter import SparingLog
 from penstock.broker.net.tls import TlsStream
 from penstock.security.credentials import ScramMechanism, salted_password
 from penstock.security.principal import ANONYMOUS
@@ -66,7 +68,8 @@ def shake(server: ssl.SSLContext, client: ssl.SSLContext, loop: asyncio.Abstract
     connection: Any = SimpleNamespace(
         connection_made=lambda _: None, peer_host="127.0.0.1", get_buffer=lambda _: bytearray(1 << 16)
     )
-    stream = TlsStream(server, connection, buffer, loop, 0.1, lambda *_: shaken.append(True))
+    complaints = SparingLog(logging.getLogger("bench"), loop.time)
+    stream = TlsStream(server, connection, buffer, loop, 0.1, lambda *_: shaken.append(True), complaints)
     stream.connection_made(raw)  # type: ignore[arg-type]
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     end = client.wrap_bio(incoming, outgoing)
@@ -124,8 +127,8 @@ async def measure_derivations(count: int) -> None:
             loop.call_later(TICK_S, tick, loop.time() + TICK_S)
 
     began = time.perf_counter()
-    for _ in range(count):
-        verifications.run(derive, ended)
+    for number in range(count):
+        verifications.run("127.0.0.1", number, derive, ended)
     tick(loop.time())
     await done
     late = sorted(late_ns)

@@ -15,7 +15,7 @@ from penstock.quotas.accounts import MutationQuota, RateQuota
 from penstock.quotas.client_quotas import ClientQuotas
 from penstock.quotas.entity import CLIENT_ID, USER, Entity, entity_of
 from penstock.quotas.levels import Levels, Limit
-from penstock.quotas.rate import Rate, Window
+from penstock.quotas.rate import INT_MAX, Rate, Window
 from penstock.quotas.token_bucket import TokenBucket
 from property_examples import examples
 
@@ -184,6 +184,60 @@ def test_a_flood_of_client_ids_does_not_fill_the_memory(monkeypatch: pytest.Monk
     for number in range(600):
         quota.record(Limit(None, f"client-{number}", 1.0), 1, now)
     assert len(quota) == 500
+
+
+def test_long_client_ids_have_accounts_of_their_own_but_are_not_kept() -> None:
+    quota = RateQuota(Window())
+    ids = [f"{'x' * 32_000}{number}" for number in range(200)]
+    for _ in range(2):
+        for client_id in ids:
+            quota.record(Limit("u" * 32_000, client_id, 1.0), 1, 1_000_000)
+    usages = list(quota.usages(1_000_000))
+    assert len(usages) == 200
+    assert {usage.value for usage in usages} == {0.2}
+    assert all(len((usage.user or "") + (usage.client_id or "")) <= 510 for usage in usages)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0])
+def test_quotas_of_old_clusters_that_allow_nothing(value: float) -> None:
+    quotas = ClientQuotas(Window(), Window())
+    keys = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
+    quotas.set({entity_of([("user", None)]): dict.fromkeys(keys, value)})
+    limits = quotas.limits_of("alice", "client")
+    assert limits.produce is not None and limits.fetch is not None
+    assert quotas.produce.record(limits.produce, 1, 1_000_000) == INT_MAX
+    assert quotas.fetch.record(limits.fetch, 0, 1_000_000) == 0
+    mutations = quotas.mutation_limit("alice", "client")
+    assert mutations is not None
+    assert quotas.mutation.take(mutations, 1, 1_000_000, is_strict=False) == INT_MAX
+
+
+def test_a_quota_on_the_name_of_a_host_is_not_that_of_all_addresses() -> None:
+    quotas = ClientQuotas(Window(), Window())
+    of_host = {entity_of([("ip", "db-1.example")]): {"connection_creation_rate": 1.0}}
+    for others, allowed in (({}, 100), ({entity_of([("ip", None)]): {"connection_creation_rate": 5.0}}, 50)):
+        quotas.set({**of_host, **others})
+        throttled = [quotas.connection_throttle_ms(f"10.0.0.{allowed}", 1_000_000) for _ in range(100)]
+        assert throttled.count(0) == allowed
+
+
+@given(
+    st.one_of(st.just(5e-324), st.floats(5e-324, 1e-3), st.floats(1e300, 1.7e308)),
+    st.lists(st.integers(0, 2_000), min_size=1, max_size=20),
+)
+def test_no_limit_is_too_small_or_too_large(limit: float, gaps: list[int]) -> None:
+    rate, bounded = RateQuota(Window()), RateQuota(Window(), throttle_ms_max=1000)
+    strict, permissive = MutationQuota(Window()), MutationQuota(Window())
+    account = Limit(None, "client", limit)
+    now = 1_000_000
+    for gap in gaps:
+        now += gap
+        assert 0 <= rate.record(account, 1, now) <= INT_MAX
+        assert 0 <= bounded.record(account, 1, now) <= 1000
+        assert 0 <= strict.take(account, 1, now, is_strict=True) <= INT_MAX
+        assert 0 <= permissive.take(account, 1, now, is_strict=False) <= INT_MAX
+        for quota in (rate, bounded, strict, permissive):
+            assert len(list(quota.usages(now))) <= 1
 
 
 @given(st.lists(st.integers(0, 2000), min_size=2, max_size=60), st.integers(1, 5))

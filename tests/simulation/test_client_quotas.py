@@ -24,6 +24,7 @@ from penstock.protocol.messages.create_partitions import CreatePartitionsRequest
 from penstock.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from penstock.protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from penstock.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from penstock.protocol.messages.metadata import MetadataRequest
 from penstock.quotas.client_quotas import ClientLimits
 from penstock.simulator.client import Client, Lost
@@ -99,6 +100,39 @@ def test_a_producer_above_its_quota_is_told_and_muted(several: bool) -> None:
             await set_quota(other, {"client-id": "slow"}, producer_byte_rate=None)
             assert (await produce(slow, 100_000)).throttle_time_ms == 0, "muted for the throttle time, and then free"
             assert (await timed(loop, produce(slow, 100_000)))[1] < 1
+
+    play(story)
+
+
+def test_the_smallest_quota_throttles_and_breaks_nothing() -> None:
+    async def story(world: BrokerWorld, loop: SimulatedLoop) -> None:
+        async with world.client(client_id="slow", patience=60) as slow, world.client(client_id="other") as other:
+            tiny = 5e-324
+            await set_quota(other, {"client-id": "slow"}, request_percentage=tiny, controller_mutation_rate=tiny)
+            assert (await slow.ask(MetadataRequest(topics=[]), 12)).throttle_time_ms == 1000
+            answers = []
+            for name in ("more", "again"):
+                topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+                answers.append(await slow.ask(CreateTopicsRequest(topics=[topic])))
+            first, second = answers
+            assert first.topics[0].error_code == ErrorCode.NONE, "one request may overdraw the account"
+            assert second.topics[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+            assert second.throttle_time_ms == 2**31 - 1
+
+    play(story)
+
+
+def test_a_refusal_that_quotes_a_long_name_is_sent() -> None:
+    async def story(world: BrokerWorld, loop: SimulatedLoop) -> None:
+        async with world.client() as client:
+            entity = [EntityData(entity_type="x" * 32_767, entity_name="name")]
+            entry = AlterClientQuotasRequestEntryData(entity=entity, ops=[OpData(key="request_percentage", value=1.0)])
+            (answer,) = (await client.ask(AlterClientQuotasRequest(entries=[entry]))).entries
+            assert answer.error_code == ErrorCode.INVALID_REQUEST
+            assert answer.error_message.startswith("Unhandled client quota entity type: xxx")
+            user = UserName(name="x" * 32_767)
+            (answer,) = (await client.ask(DescribeUserScramCredentialsRequest(users=[user]))).results
+            assert answer.error_code == ErrorCode.RESOURCE_NOT_FOUND
 
     play(story)
 

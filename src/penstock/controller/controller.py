@@ -93,6 +93,7 @@ from penstock.protocol.messages.unregister_controller import (
 )
 from penstock.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from penstock.security.principal import Principal
+from penstock.security.tokens import TokenHmacs
 from penstock.settings.explain import BrokerLayers
 from penstock.settings.node import NodeSettings
 
@@ -118,6 +119,7 @@ class Controller:
         self._reset_at = image.offset
         # The position for the placement of new partitions. It starts where the existing partitions would end.
         self._placement: Placement | None = None
+        self._token_hmacs = TokenHmacs()
 
     # -- state ---------------------------------------------------------------------------------------------------------
 
@@ -310,22 +312,25 @@ class Controller:
     def create_delegation_token(
         self, request: CreateDelegationTokenRequest, requester: Principal, now_ms: int, version: int
     ) -> Result[CreateDelegationTokenResponse]:
-        return TokenHandlers(self.image, self._static, now_ms).create(request, requester, self._new_id(), version)
+        return self._tokens(now_ms).create(request, requester, self._new_id(), version)
 
     def renew_delegation_token(
         self, request: RenewDelegationTokenRequest, principal: Principal, now_ms: int
     ) -> Result[RenewDelegationTokenResponse]:
-        return TokenHandlers(self.image, self._static, now_ms).renew(request, principal)
+        return self._tokens(now_ms).renew(request, principal)
 
     def expire_delegation_token(
         self, request: ExpireDelegationTokenRequest, principal: Principal, now_ms: int
     ) -> Result[ExpireDelegationTokenResponse]:
-        return TokenHandlers(self.image, self._static, now_ms).expire(request, principal)
+        return self._tokens(now_ms).expire(request, principal)
 
     def sweep_delegation_tokens(self, now_ms: int) -> Result[None]:
-        return TokenHandlers(self.image, self._static, now_ms).sweep()
+        return self._tokens(now_ms).sweep()
 
     # -- handler objects -----------------------------------------------------------------------------------------------
+
+    def _tokens(self, now_ms: int) -> TokenHandlers:
+        return TokenHandlers(self.image, self._static, now_ms, self._token_hmacs)
 
     def _topics(self, charge: Charge) -> TopicHandlers:
         if self._placement is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from penstock.controller.result import Result
+from penstock.controller.result import MAX_RECORDS_PER_REQUEST, Result
 from penstock.metadata.image import MetadataImage, scram_record
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.declaration import Message
@@ -27,6 +27,8 @@ def alter_user_scram_credentials(
     image: MetadataImage, request: AlterUserScramCredentialsRequest
 ) -> Result[AlterUserScramCredentialsResponse]:
     changes: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*request.deletions, *request.upsertions]
+    if len(changes) > MAX_RECORDS_PER_REQUEST:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"More than {MAX_RECORDS_PER_REQUEST} credentials in one request.")
     counts = Counter(change.name for change in changes)
     records: list[Message] = []
     results: list[AlterUserScramCredentialsResult] = []

@@ -6,7 +6,6 @@ A token's HMAC is a function of its id and the secret of the cluster; requests n
 from __future__ import annotations
 
 import base64
-import hmac
 from typing import Final
 
 from penstock.controller.result import MAX_RECORDS_PER_REQUEST, Result
@@ -24,16 +23,21 @@ from penstock.protocol.messages.expire_delegation_token import (
 )
 from penstock.protocol.messages.metadata_records import RemoveDelegationTokenRecord
 from penstock.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
-from penstock.security.principal import Principal
-from penstock.security.tokens import DelegationToken, token_hmac
+from penstock.security.principal import Principal, is_storable
+from penstock.security.tokens import DelegationToken, TokenHmacs, token_hmac
 from penstock.settings.sasl import SaslSettings
 
 REQUESTER_NAMED_SINCE: Final = 3
+RENEWERS_MAX: Final = 65_536  # characters of all: each renewal, a small request, writes all of them
 _LONG_MAX: Final = 2**63 - 1
 
 
 class TokenHandlers:
-    def __init__(self, image: MetadataImage, settings: SaslSettings, now_ms: int) -> None:
+    def __init__(
+        self, image: MetadataImage, settings: SaslSettings, now_ms: int, hmacs: TokenHmacs | None = None
+    ) -> None:
+        """`hmacs`: of the tokens, for those who keep them between requests."""
+        self._hmacs = hmacs or TokenHmacs()
         self._image = image
         self._settings = settings
         self._now_ms = now_ms
@@ -56,15 +60,21 @@ class TokenHandlers:
         secret, settings, now_ms = self._secret, self._settings, self._now_ms
         if any(renewer.principal_type != "User" for renewer in request.renewers):
             raise KafkaError(ErrorCode.INVALID_PRINCIPAL_TYPE)
+        renewers = tuple(Principal(renewer.principal_type, renewer.principal_name) for renewer in request.renewers)
+        owner = token_owner(request, requester)
+        if not all(map(is_storable, (owner, *renewers))):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "The name of a principal is empty or too long.")
+        if sum(len(str(renewer)) for renewer in renewers) > RENEWERS_MAX:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"The renewers have more than {RENEWERS_MAX} characters.")
         lifetime_ms = settings.delegation_token_max_lifetime_ms
         if request.max_lifetime_ms > 0:
             lifetime_ms = min(lifetime_ms, request.max_lifetime_ms)
         max_at_ms = min(_LONG_MAX, now_ms + lifetime_ms)
         token = DelegationToken(
             base64.urlsafe_b64encode(new_id).rstrip(b"=").decode("ascii"),
-            token_owner(request, requester),
+            owner,
             requester,
-            tuple(Principal(renewer.principal_type, renewer.principal_name) for renewer in request.renewers),
+            renewers,
             now_ms,
             max_at_ms,
             min(max_at_ms, now_ms + settings.delegation_token_expiry_time_ms),
@@ -113,10 +123,10 @@ class TokenHandlers:
 
     def _token(self, given: bytes) -> DelegationToken:
         secret = self._secret
-        for token in self._image.delegation_tokens.values():
-            if hmac.compare_digest(token_hmac(secret, token.token_id), bytes(given)):
-                return token
-        raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
+        token = self._hmacs.find(self._image.delegation_tokens, secret, bytes(given))
+        if token is None:
+            raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
+        return token
 
     @staticmethod
     def _check_renewer(token: DelegationToken, principal: Principal) -> None:

@@ -106,8 +106,8 @@ class MetadataDelta:
         self._acl_ids: dict[Acl, Uuid] = {}
         self._quotas: dict[Entity, Mapping[str, float]] | None = None
         self._next_producer_id = image.next_producer_id
-        self._scram_credentials = image.scram_credentials
-        self._delegation_tokens = image.delegation_tokens
+        self._scram_credentials: dict[ScramUser, ScramCredential] | None = None
+        self._delegation_tokens: dict[str, DelegationToken] | None = None
         self._ids: dict[Uuid, Topic] | None = None
         self._names: dict[str, Uuid] | None = None
         self._collisions: dict[str, tuple[str, ...]] = {}
@@ -169,8 +169,12 @@ class MetadataDelta:
             acls=self.image.acls if self._acl_entries is None else AclsImage(self._acl_entries, self._acl_ids),
             client_quotas=self.image.client_quotas if self._quotas is None else self._quotas,
             next_producer_id=self._next_producer_id,
-            scram_credentials=self._scram_credentials,
-            delegation_tokens=self._delegation_tokens,
+            scram_credentials=(
+                self.image.scram_credentials if self._scram_credentials is None else self._scram_credentials
+            ),
+            delegation_tokens=(
+                self.image.delegation_tokens if self._delegation_tokens is None else self._delegation_tokens
+            ),
             unserved=(*self.image.unserved, *self.unserved) if self.unserved else self.image.unserved,
             transaction=(
                 None if self._waiting is None else OpenTransaction(self._transaction_name, tuple(self._waiting))
@@ -253,13 +257,17 @@ class MetadataDelta:
     def _scram_credential(self, record: UserScramCredentialRecord) -> None:
         user = _scram_user(record.name, record.mechanism)
         credential = ScramCredential(record.salt, record.stored_key, record.server_key, record.iterations)
-        self._scram_credentials = {**self._scram_credentials, user: credential}
+        self._own_scram_credentials()[user] = credential
 
     def _remove_scram_credential(self, record: RemoveUserScramCredentialRecord) -> None:
         user = _scram_user(record.name, record.mechanism)
-        if user not in self._scram_credentials:
+        if self._own_scram_credentials().pop(user, None) is None:
             raise ReplayFailed(f"user {record.name} has no {user.mechanism.title} credential")
-        self._scram_credentials = {key: value for key, value in self._scram_credentials.items() if key != user}
+
+    def _own_scram_credentials(self) -> dict[ScramUser, ScramCredential]:
+        if self._scram_credentials is None:
+            self._scram_credentials = dict(self.image.scram_credentials)
+        return self._scram_credentials
 
     def _delegation_token(self, record: DelegationTokenRecord) -> None:
         try:
@@ -274,13 +282,16 @@ class MetadataDelta:
             )
         except ValueError as error:
             raise ReplayFailed(f"delegation token {record.token_id}: {error}") from error
-        self._delegation_tokens = {**self._delegation_tokens, token.token_id: token}
+        self._own_delegation_tokens()[token.token_id] = token
 
     def _remove_delegation_token(self, record: RemoveDelegationTokenRecord) -> None:
-        if record.token_id not in self._delegation_tokens:
+        if self._own_delegation_tokens().pop(record.token_id, None) is None:
             raise ReplayFailed(f"there is no delegation token {record.token_id}")
-        tokens = self._delegation_tokens
-        self._delegation_tokens = {key: token for key, token in tokens.items() if key != record.token_id}
+
+    def _own_delegation_tokens(self) -> dict[str, DelegationToken]:
+        if self._delegation_tokens is None:
+            self._delegation_tokens = dict(self.image.delegation_tokens)
+        return self._delegation_tokens
 
     # -- topics ------------------------------------------------------------------------------------------------------
 

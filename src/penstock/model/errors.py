@@ -8,6 +8,7 @@ usually after refreshing their metadata, without notifying the application.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 _RETRIABLE = True
 
@@ -163,12 +164,16 @@ class ErrorCode(IntEnum):
     CONTROLLER_ID_NOT_REGISTERED = 136, "No controller of this id is registered."
 
 
+# Characters: a message may quote a name of the client, and a response has room for 32,767 bytes.
+MESSAGE_MAX: Final = 8000
+
+
 class KafkaError(Exception):
     """A refused request, with the error code and message for the client."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         self.code = code
-        self.message = message or code.text
+        self.message = (message or code.text)[:MESSAGE_MAX]
         super().__init__(code, self.message)
 
     @property

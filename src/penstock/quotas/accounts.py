@@ -2,11 +2,13 @@
 
 Memory is bounded: an account that is like a new one (nothing happened within the window, or the token bucket is full)
 is forgotten, at the latest when the next account is opened a window later. `ACCOUNTS_MAX` limits those that a flood of
-new client ids can open within a window; beyond it, the oldest account is forgotten.
+new client ids can open within a window; beyond it, the oldest account is forgotten. Long names are kept as their
+beginning and a digest. Most accounts are never throttled, so they keep no throttle times.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
@@ -15,6 +17,7 @@ from penstock.quotas.rate import INT_MAX, Rate, Window
 from penstock.quotas.token_bucket import TokenBucket
 
 ACCOUNTS_MAX: Final = 100_000
+NAME_MAX: Final = 255  # characters; a client id may have 32,767
 
 AccountKey = tuple[str | None, str | None]
 
@@ -33,7 +36,7 @@ class Usage(NamedTuple):
 
 class Account(Protocol):
     limit: float
-    throttles: Throttles
+    throttles: Throttles | None
 
     def value(self, now_ms: int) -> float: ...
 
@@ -81,7 +84,7 @@ class Accounts(Generic[AnyAccount]):
         raise NotImplementedError
 
     def account(self, limit: Limit, now_ms: int) -> AnyAccount:
-        user, client_id, value = limit
+        user, client_id, value = _short(limit.user), _short(limit.client_id), limit.value
         account = self._accounts.get((user, client_id))
         if account is None:
             self._make_room(now_ms)
@@ -93,7 +96,10 @@ class Accounts(Generic[AnyAccount]):
         """Count a request that was throttled."""
         self.throttled_requests += 1
         self.throttled_ms += throttle_ms
-        self.account(limit, now_ms).throttles.add(throttle_ms, now_ms)
+        account = self.account(limit, now_ms)
+        if account.throttles is None:
+            account.throttles = Throttles(self.window)
+        account.throttles.add(throttle_ms, now_ms)
 
     def forget_idle(self, now_ms: int) -> None:
         self._swept_ms = now_ms
@@ -103,7 +109,8 @@ class Accounts(Generic[AnyAccount]):
         """What the accounts have used; forgets the idle ones first."""
         self.forget_idle(now_ms)
         for (user, client_id), account in list(self._accounts.items()):
-            yield Usage(user, client_id, account.limit, account.value(now_ms), account.throttles.average_ms(now_ms))
+            throttle_ms = 0.0 if account.throttles is None else account.throttles.average_ms(now_ms)
+            yield Usage(user, client_id, account.limit, account.value(now_ms), throttle_ms)
 
     def _make_room(self, now_ms: int) -> None:
         if now_ms - self._swept_ms >= self.window.span_ms:
@@ -112,19 +119,26 @@ class Accounts(Generic[AnyAccount]):
             del self._accounts[next(iter(self._accounts))]
 
 
+def _short(name: str | None) -> str | None:
+    if name is None or len(name) <= NAME_MAX:
+        return name
+    digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()
+    return f"{name[: NAME_MAX - len(digest)]}{digest}"
+
+
 class RateAccount:
     __slots__ = ("limit", "rate", "throttles")
 
     def __init__(self, window: Window) -> None:
         self.limit = 0.0
         self.rate = Rate(window)
-        self.throttles = Throttles(window)
+        self.throttles: Throttles | None = None
 
     def value(self, now_ms: int) -> float:
         return self.rate.per_second(now_ms)
 
     def is_idle(self, now_ms: int) -> bool:
-        return self.rate.is_idle(now_ms) and self.throttles.is_idle(now_ms)
+        return self.rate.is_idle(now_ms) and (self.throttles is None or self.throttles.is_idle(now_ms))
 
 
 class RateQuota(Accounts[RateAccount]):
@@ -158,13 +172,13 @@ class MutationAccount:
     def __init__(self, window: Window) -> None:
         self.limit = 0.0
         self.bucket = TokenBucket(window)
-        self.throttles = Throttles(window)
+        self.throttles: Throttles | None = None
 
     def value(self, now_ms: int) -> float:
         return self.bucket.tokens(self.limit, now_ms)
 
     def is_idle(self, now_ms: int) -> bool:
-        return self.bucket.is_idle(self.limit, now_ms) and self.throttles.is_idle(now_ms)
+        return self.bucket.is_idle(self.limit, now_ms) and (self.throttles is None or self.throttles.is_idle(now_ms))
 
 
 class MutationQuota(Accounts[MutationAccount]):

@@ -13,9 +13,12 @@ quota on client ids.)
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from penstock.quotas.entity import CLIENT_ID, USER, Entity, Quotas, address_of
+from penstock.quotas.entity import CLIENT_ID, IP, USER, Entity, Quotas, address_of
+
+_LEAST: Final = 5e-324  # limits are divided by
+_EVERY_ADDRESS: Final[Entity] = ((IP, None),)
 
 
 class Limit(NamedTuple):
@@ -55,10 +58,18 @@ class Levels:
 
 
 class AddressLevels:
-    """The quotas of one key on addresses: that of the address, or else the default."""
+    """The quotas of one key on addresses: that of the address, or else the default.
+
+    Apache Kafka's controllers also accept quotas on names of hosts. They have no effect here.
+    """
 
     def __init__(self, values: Mapping[Entity, float]) -> None:
-        self._values = {None if name is None else address_of(name): value for ((_, name),), value in values.items()}
+        addresses = {entity: address_of(name or "") for entity in values for _, name in entity}
+        self._values = {
+            address: values[entity]
+            for entity, address in addresses.items()
+            if address is not None or entity == _EVERY_ADDRESS
+        }
 
     def __bool__(self) -> bool:
         return bool(self._values)
@@ -70,5 +81,8 @@ class AddressLevels:
 
 
 def values_of(quotas: Quotas, key: str) -> dict[Entity, float]:
-    """The entities that have a quota with this key."""
-    return {entity: values[key] for entity, values in quotas.items() if key in values}
+    """The entities that have a quota with this key.
+
+    Clusters that began with ZooKeeper may have quotas of 0: nothing is allowed.
+    """
+    return {entity: max(_LEAST, values[key]) for entity, values in quotas.items() if key in values}

@@ -10,10 +10,14 @@ Time never goes backwards here: an earlier time than the latest one counts as th
 from __future__ import annotations
 
 import math
-from collections import deque
 from typing import Final, NamedTuple
 
 INT_MAX: Final = 2**31 - 1
+
+
+def rounded_ms(time_ms: float) -> int:
+    """A throttle time, at most what a response can say: a tiny limit makes it longer than any float."""
+    return math.floor(min(INT_MAX, time_ms) + 0.5)
 
 
 class Window(NamedTuple):
@@ -43,7 +47,7 @@ class Rate:
 
     def __init__(self, window: Window) -> None:
         self._window = window
-        self._samples: deque[_Sample] = deque()
+        self._samples: list[_Sample] = []  # a few; an empty deque would take half a kilobyte
         self._now_ms = 0
 
     def record(self, value: float, now_ms: int) -> None:
@@ -76,7 +80,7 @@ class Rate:
         rate = self.per_second(now_ms)
         if rate <= limit:
             return 0
-        return min(INT_MAX, math.floor((rate - limit) / limit * self.window_ms(now_ms) + 0.5))
+        return rounded_ms((rate - limit) / limit * self.window_ms(now_ms))
 
     def is_idle(self, now_ms: int) -> bool:
         """Nothing happened within the window: this is like a new one."""
@@ -88,5 +92,5 @@ class Rate:
         now_ms = self._now_ms = max(now_ms, self._now_ms)
         samples, oldest = self._samples, now_ms - self._window.span_ms
         while samples and samples[0].last_ms <= oldest:
-            samples.popleft()
+            del samples[0]
         return now_ms

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from penstock.quotas.rate import INT_MAX, Window
+from penstock.quotas.rate import Window, rounded_ms
 
 
 class TokenBucket:
@@ -32,7 +32,7 @@ class TokenBucket:
     def throttle_ms(self, limit: float, now_ms: int) -> int:
         """How long until the bucket is not overdrawn any more; 0 if it is not."""
         tokens = self.tokens(limit, now_ms)
-        return 0 if tokens >= 0 else min(INT_MAX, math.floor(-tokens / limit * 1000 + 0.5))
+        return 0 if tokens >= 0 else rounded_ms(-tokens / limit * 1000)
 
     def is_idle(self, limit: float, now_ms: int) -> bool:
         """Full again: this is like a new one."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+STRING_BYTES_MAX: Final = 32767
+
 
 class Principal(NamedTuple):
     type: str
@@ -11,6 +13,14 @@ class Principal(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.type}:{self.name}"
+
+
+def is_storable(principal: Principal) -> bool:
+    """Whether records can carry it as text. Names in tokens may be of any length, and contain half characters."""
+    try:
+        return principal == parse_principal(str(principal)) and len(str(principal).encode()) <= STRING_BYTES_MAX
+    except ValueError:
+        return False
 
 
 def parse_principal(text: str) -> Principal:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hmac
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from penstock.security.principal import Principal
@@ -33,6 +34,33 @@ class DelegationToken(NamedTuple):
 
 def token_hmac(secret_key: str, token_id: str) -> bytes:
     return hmac.digest(secret_key.encode(), token_id.encode(), "sha512")
+
+
+class TokenHmacs:
+    """Finds tokens by their HMACs, each of which is computed once. (Kafka keeps such a table, too.)"""
+
+    def __init__(self) -> None:
+        self._tokens: Mapping[str, DelegationToken] = {}
+        self._secret = ""
+        self._by_id: dict[str, bytes] = {}
+        self._ids: dict[bytes, str] = {}
+
+    def find(self, tokens: Mapping[str, DelegationToken], secret_key: str, given: bytes) -> DelegationToken | None:
+        if tokens is not self._tokens or secret_key != self._secret:
+            self._follow(tokens, secret_key)
+        token_id = self._ids.get(given)
+        return None if token_id is None else tokens[token_id]
+
+    def _follow(self, tokens: Mapping[str, DelegationToken], secret_key: str) -> None:
+        if secret_key != self._secret:
+            self._by_id.clear()
+            self._ids.clear()
+        for token_id in self._by_id.keys() - tokens.keys():
+            del self._ids[self._by_id.pop(token_id)]
+        for token_id in tokens.keys() - self._by_id.keys():
+            self._by_id[token_id] = computed = token_hmac(secret_key, token_id)
+            self._ids[computed] = token_id
+        self._tokens, self._secret = tokens, secret_key
 
 
 def token_password(secret_key: str, token_id: str) -> str:

@@ -63,7 +63,12 @@ class NetworkSettings:
         at_least(1),
     )
     max_connections: int = integer(
-        INT_MAX, "The maximum number of open connections.", at_least(0), scope=Scope.CLUSTER_WIDE
+        INT_MAX,
+        "The maximum number of open connections. Listeners that only nodes use (those of controllers, and that between "
+        "brokers if clients have another one) are exempt. Connections never take the last quarter of the files that "
+        "the process may open (`ulimit -n`).",
+        at_least(0),
+        scope=Scope.CLUSTER_WIDE,
     )
     max_connections_per_ip: int = integer(
         INT_MAX, "The maximum number of open connections from one address.", at_least(0), scope=Scope.CLUSTER_WIDE

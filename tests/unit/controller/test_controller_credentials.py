@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from penstock.controller.scram import alter_user_scram_credentials
 from penstock.controller.tokens import TokenHandlers
 from penstock.metadata.delta import MetadataDelta, ReplayFailed
-from penstock.metadata.image import EMPTY_IMAGE, MetadataImage
+from penstock.metadata.image import EMPTY_IMAGE, MetadataImage, scram_record, token_record
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.declaration import Message
 from penstock.protocol.messages.alter_user_scram_credentials import (
@@ -25,9 +26,15 @@ from penstock.protocol.messages.metadata_records import (
     UserScramCredentialRecord,
 )
 from penstock.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
-from penstock.security.credentials import ScramMechanism, ScramUser, new_credential, salted_password
+from penstock.security.credentials import (
+    ScramCredential,
+    ScramMechanism,
+    ScramUser,
+    new_credential,
+    salted_password,
+)
 from penstock.security.principal import Principal
-from penstock.security.tokens import token_hmac
+from penstock.security.tokens import DelegationToken, TokenHmacs, token_hmac
 from penstock.settings.sasl import SaslSettings
 
 SHA_512 = ScramMechanism.SCRAM_SHA_512
@@ -112,6 +119,30 @@ def test_records_that_contradict_the_image() -> None:
         replayed(EMPTY_IMAGE, [RemoveDelegationTokenRecord(token_id="x")])
 
 
+def test_a_request_for_too_many_users_is_refused_as_a_whole() -> None:
+    changes = [ScramCredentialDeletion(name=f"user-{number}", mechanism=SHA_512) for number in range(10_001)]
+    request = AlterUserScramCredentialsRequest(deletions=changes)
+    assert code_of(lambda: alter_user_scram_credentials(EMPTY_IMAGE, request)) is ErrorCode.POLICY_VIOLATION
+
+
+def test_many_credentials_are_replayed_one_by_one() -> None:
+    """When each record copied all the others, this took minutes."""
+    count = 30_000
+    credential = ScramCredential(b"salt", b"key", b"key", 4096)
+    users = [scram_record(ScramUser(f"user-{number}", SHA_512), credential) for number in range(count)]
+    one = DelegationToken("", ALICE, ALICE, (), NOW, NOW + DAY, NOW + DAY)
+    tokens = [token_record(one._replace(token_id=f"token-{number}")) for number in range(count)]
+    image = replayed(EMPTY_IMAGE, [*users, *tokens])
+    assert (len(image.scram_credentials), len(image.delegation_tokens)) == (count, count)
+    gone: list[Message] = [
+        *(RemoveUserScramCredentialRecord(name=each.name, mechanism=SHA_512) for each in users),
+        *(RemoveDelegationTokenRecord(token_id=each.token_id) for each in tokens),
+    ]
+    after = replayed(image, gone)
+    assert not after.scram_credentials and not after.delegation_tokens
+    assert len(image.scram_credentials) == len(image.delegation_tokens) == count, "an image does not change"
+
+
 # -- delegation tokens ------------------------------------------------------------------------------------------------
 
 
@@ -132,6 +163,39 @@ def test_a_token() -> None:
     assert (token.owner, token.requester, token.renewers) == (ALICE, ALICE, (BOB,))
     assert (token.issued_at_ms, token.expires_at_ms, token.max_at_ms) == (NOW, NOW + DAY, NOW + 7 * DAY)
     assert hmac == token_hmac("secret", token.token_id)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 32_763])
+def test_principals_that_no_record_can_carry(name: str) -> None:
+    assert code_of(lambda: created(renewers=[renewer(Principal("User", name))])) is ErrorCode.INVALID_REQUEST
+    other = name or "\ud800"
+    act = partial(created, owner_principal_type="User", owner_principal_name=other)
+    assert code_of(act) is ErrorCode.INVALID_REQUEST
+
+
+def test_a_token_has_only_so_many_renewers() -> None:
+    image, _ = created(renewers=[renewer(Principal("User", f"{number:05d}")) for number in range(6_000)])
+    assert len(next(iter(image.delegation_tokens.values())).renewers) == 6_000
+    many = [renewer(Principal("User", f"{number:05d}")) for number in range(7_000)]
+    assert code_of(lambda: created(renewers=many)) is ErrorCode.INVALID_REQUEST
+
+
+def test_tokens_are_found_by_their_hmacs_while_others_come_and_go() -> None:
+    hmacs = TokenHmacs()
+    first = DelegationToken("first", ALICE, ALICE, (), NOW, NOW + DAY, NOW + DAY)
+    second = first._replace(token_id="second")
+    computed = {each.token_id: token_hmac("secret", each.token_id) for each in (first, second)}
+
+    def found(*tokens: DelegationToken, secret: str = "secret") -> list[DelegationToken | None]:
+        table = {each.token_id: each for each in tokens}
+        return [hmacs.find(table, secret, each) for each in computed.values()]
+
+    assert found() == [None, None]
+    assert found(first, second) == [first, second]
+    renewed = second._replace(expires_at_ms=NOW)
+    assert found(renewed) == [None, renewed]
+    assert found(first, renewed, secret="other") == [None, None]
+    assert found(first) == [first, None]
 
 
 def test_a_short_token_of_another_owner() -> None:

@@ -189,6 +189,26 @@ def test_refusals_in_kafkas_words(mechanism: str, token: bytes, text: str) -> No
     assert isinstance(machine.received(authenticate(PASSWORD), 0), Close), "there is no second attempt"
 
 
+def test_what_a_refusal_quotes_is_cut() -> None:
+    machine = authentication()
+    machine.received(handshake("OAUTHBEARER"), 0)
+    token = b"n,a=" + b"x" * 400_000 + b",\x01auth=Bearer bob\x01\x01"
+    step = run(machine, machine.received(authenticate(token), 0))
+    answer = refused(step, SaslAuthenticateResponse, 2)
+    assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert answer.error_message.startswith("Authentication failed: Client requested an authorization id (xxx")
+    assert isinstance(step, Close) and len(step.reason) < 1000
+
+
+@pytest.mark.parametrize("subject", ["x" * 32_763, "half a character: \ud800"])
+def test_a_user_whose_name_no_record_can_carry_is_refused(subject: str) -> None:
+    exchange = OAuthBearerServer(lambda _: BearerToken(subject, WALL_CLOCK_MS + 5000, frozenset()))
+    machine = Authentication({"OAUTHBEARER": Mechanism(lambda: exchange)}, wall_clock_ms=lambda: WALL_CLOCK_MS)
+    machine.received(handshake("OAUTHBEARER"), 0)
+    step = run(machine, machine.received(authenticate(b"n,,\x01auth=Bearer bob\x01\x01"), 0))
+    assert refused(step, SaslAuthenticateResponse, 2).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
 def test_a_bad_bearer_token_is_refused_in_two_steps() -> None:
     machine = authentication()
     machine.received(handshake("OAUTHBEARER"), 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import threading
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -262,6 +263,29 @@ def test_an_issuer_that_is_away() -> None:
     issuer.now_ms += 1000
     issuer.answer = lambda: json.dumps(document("RSA")).encode()
     assert kids(keys, "rsa") == ["rsa"]
+
+
+def test_an_issuer_that_does_not_answer_delays_one_login_only() -> None:
+    issuer = Issuer()
+    keys = issuer.key_set()
+    assert kids(keys, "rsa") == ["rsa"]
+    is_asked, may_answer, was_in_time = threading.Event(), threading.Event(), []
+
+    def slow() -> bytes:
+        is_asked.set()
+        was_in_time.append(may_answer.wait(20))
+        raise OSError("away")
+
+    issuer.answer = slow
+    issuer.now_ms = 60_000
+    first = threading.Thread(target=kids, args=(keys, "rsa"))
+    first.start()
+    assert is_asked.wait(20)
+    assert kids(keys, "rsa") == ["rsa"]
+    assert kids(keys, "invented") == []
+    may_answer.set()
+    first.join()
+    assert was_in_time == [True]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from penstock.broker.apis.services import AdminServices
 from penstock.broker.net.request import Request
 from penstock.model.errors import ErrorCode, KafkaError
@@ -20,7 +22,7 @@ VERSIONS = (0, 1)
 
 def handle(
     services: AdminServices, request: Request, message: DescribeClientQuotasRequest
-) -> DescribeClientQuotasResponse:
+) -> Generator[None, None, DescribeClientQuotasResponse]:
     quotas = services.quorum.image.client_quotas
     components = [Component(each.entity_type, each.match_type, each.match) for each in message.components]
     try:
@@ -29,13 +31,13 @@ def handle(
         found = matching(quotas, components, strict=message.strict)
     except KafkaError as error:
         return DescribeClientQuotasResponse(error_code=error.code, error_message=error.detail, entries=None)
-    return DescribeClientQuotasResponse(
-        error_message=None,
-        entries=[
+    entries = []
+    for entity in found:
+        entries.append(
             EntryData(
                 entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
                 values=[ValueData(key=key, value=value) for key, value in sorted(quotas[entity].items())],
             )
-            for entity in found
-        ],
-    )
+        )
+        yield
+    return DescribeClientQuotasResponse(error_message=None, entries=entries)

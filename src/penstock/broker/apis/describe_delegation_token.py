@@ -5,6 +5,8 @@ A client sees the tokens that it owns or may renew, and with the permission othe
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from penstock.broker.apis.services import AdminServices
 from penstock.broker.apis.token_requests import may_use_tokens
 from penstock.broker.net.request import Request
@@ -25,7 +27,7 @@ VERSIONS = (1, 3)
 
 def handle(
     services: AdminServices, request: Request, message: DescribeDelegationTokenRequest
-) -> DescribeDelegationTokenResponse:
+) -> Generator[None, None, DescribeDelegationTokenResponse]:
     if not may_use_tokens(request):
         return DescribeDelegationTokenResponse(error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
     secret = services.settings.static.delegation_token_secret_key
@@ -34,13 +36,12 @@ def handle(
     owners = None
     if message.owners is not None:
         owners = {Principal(owner.principal_type, owner.principal_name) for owner in message.owners}
-    return DescribeDelegationTokenResponse(
-        tokens=[
-            _described(token, secret, request.version)
-            for token in services.quorum.image.delegation_tokens.values()
-            if (owners is None or token.owner in owners) and _may_see(request, token)
-        ]
-    )
+    response = DescribeDelegationTokenResponse()
+    for token in services.quorum.image.delegation_tokens.values():
+        if (owners is None or token.owner in owners) and _may_see(request, token):
+            response.tokens.append(_described(token, secret, request.version))
+        yield
+    return response
 
 
 def _may_see(request: Request, token: DelegationToken) -> bool:

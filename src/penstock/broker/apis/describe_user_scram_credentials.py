@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 
 from penstock.broker.apis.services import AdminServices
 from penstock.broker.net.request import Request
-from penstock.model.errors import ErrorCode
+from penstock.model.errors import MESSAGE_MAX, ErrorCode
 from penstock.protocol.messages.describe_user_scram_credentials import (
     CredentialInfo,
     DescribeUserScramCredentialsRequest,
@@ -25,7 +25,7 @@ _MISSING = "Attempt to describe a user credential that does not exist: "
 
 def handle(
     services: AdminServices, request: Request, message: DescribeUserScramCredentialsRequest
-) -> DescribeUserScramCredentialsResponse:
+) -> Generator[None, None, DescribeUserScramCredentialsResponse]:
     if not request.may(Operation.DESCRIBE, CLUSTER):
         return DescribeUserScramCredentialsResponse(
             error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message=None
@@ -33,8 +33,11 @@ def handle(
     credentials = services.quorum.image.scram_credentials
     asked = Counter(user.name for user in message.users or ())
     names = asked or Counter({user.name: 1 for user in credentials})
-    results = [_described(credentials, name, count) for name, count in names.items()]
-    return DescribeUserScramCredentialsResponse(results=results)
+    response = DescribeUserScramCredentialsResponse()
+    for name, count in names.items():
+        response.results.append(_described(credentials, name, count))
+        yield
+    return response
 
 
 def _described(
@@ -42,7 +45,7 @@ def _described(
 ) -> DescribeUserScramCredentialsResult:
     if count > 1:
         return DescribeUserScramCredentialsResult(
-            user=name, error_code=ErrorCode.DUPLICATE_RESOURCE, error_message=f"{_TWICE}{name}"
+            user=name, error_code=ErrorCode.DUPLICATE_RESOURCE, error_message=f"{_TWICE}{name}"[:MESSAGE_MAX]
         )
     infos = [
         CredentialInfo(mechanism=mechanism, iterations=credential.iterations)
@@ -51,6 +54,6 @@ def _described(
     ]
     if not infos:
         return DescribeUserScramCredentialsResult(
-            user=name, error_code=ErrorCode.RESOURCE_NOT_FOUND, error_message=f"{_MISSING}{name}"
+            user=name, error_code=ErrorCode.RESOURCE_NOT_FOUND, error_message=f"{_MISSING}{name}"[:MESSAGE_MAX]
         )
     return DescribeUserScramCredentialsResult(user=name, credential_infos=infos)

@@ -12,7 +12,7 @@ from penstock.broker.coordinators.shard import Waiting
 from penstock.broker.net.request import Request
 from penstock.groups.streams_heartbeat import StreamsReply
 from penstock.groups.streams_topology import StatusCode
-from penstock.model.errors import ErrorCode
+from penstock.model.errors import MESSAGE_MAX, ErrorCode
 from penstock.model.topics import INTERNAL_TOPICS, topic_name_problem
 from penstock.protocol.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
@@ -30,7 +30,7 @@ def handle(
     services: GroupServices, request: Request, message: StreamsGroupHeartbeatRequest
 ) -> StreamsGroupHeartbeatResponse | None:
     def refusal(code: ErrorCode, text: str | None = None) -> StreamsGroupHeartbeatResponse:
-        return StreamsGroupHeartbeatResponse(error_code=code, error_message=text)
+        return StreamsGroupHeartbeatResponse(error_code=code, error_message=text and text[:MESSAGE_MAX])
 
     if not services.coordinators.serves_streams_groups:
         return refusal(ErrorCode.UNSUPPORTED_VERSION)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import Protocol
 
 from penstock.broker.authentication.verifications import Verifications
@@ -18,6 +19,8 @@ from penstock.broker.net.connection import Connection, PendingReply
 from penstock.io.clock import Clock
 from penstock.security.sasl.authentication import Authentication, Close, PassOn, Send, Step, Verify
 from penstock.security.sasl.exchange import Accepted, AuthenticationFailed, Challenge
+
+logger = logging.getLogger("penstock.authentication")
 
 
 class Router(Protocol):
@@ -65,7 +68,9 @@ class Gate:
             connection.listener.handle(connection, view, start, end)
         elif isinstance(step, Verify):
             reply = connection.park(mute=True)
-            self._verifications.run(step.work, lambda outcome: self._verified(reply, outcome))
+            host = connection.peer_host
+            reply.on_lost = partial(self._verifications.forget, host, reply)
+            self._verifications.run(host, reply, step.work, lambda outcome: self._verified(reply, outcome))
         else:
             self._carry_out(step, None)
         if was_ready and not self._authentication.is_ready:
@@ -76,8 +81,14 @@ class Gate:
         return start
 
     def _verified(self, reply: PendingReply, outcome: Challenge | Accepted | AuthenticationFailed) -> None:
-        if reply.is_wanted:
+        if not reply.is_wanted:
+            return
+        try:
             self._carry_out(self._authentication.verified(outcome, self._clock.boottime_ms()), reply)
+        except Exception:
+            # A defect. A connection whose request is never answered would stay open for ever.
+            logger.exception("closing %s: its login cannot be answered", self._connection.peer_host)
+            self._connection.abort()
 
     def _carry_out(self, step: Step, reply: PendingReply | None) -> None:
         """`reply`: the place of a request that had to wait."""

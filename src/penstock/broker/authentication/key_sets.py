@@ -4,7 +4,8 @@ Everything here runs in the threads that check tokens. The keys are kept and rea
 a token names a key that is not among them: issuers publish new keys before they use them. Attempts are bounded: at most
 one at a time, after a failure only after a pause that doubles, and for unknown key ids at most one in ten seconds, so
 that tokens with invented key ids do not make this node a source of load. Keys that were read once stay in use while
-their issuer cannot be reached.
+their issuer cannot be reached, and while another thread waits for it: an issuer that does not answer must not stop the
+logins of those whose keys are known, nor take all threads that check credentials.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ logger = logging.getLogger("penstock.authentication")
 TIMEOUT_S: Final = 10.0
 DOCUMENT_BYTES_MAX: Final = 1 << 20
 UNKNOWN_KEY_PAUSE_MS: Final = 10_000
+BUSY_S: Final = 1.0  # how long to wait while another thread asks the issuer, for a key that is not known
 
 
 class KeySet:
@@ -53,16 +55,24 @@ class KeySet:
 
     def keys_for(self, kid: str | None) -> list[VerificationKey]:
         """The keys with this id; all keys for None. May wait for the network."""
-        with self._lock:
+        found = self._matching(kid)
+        if not self._lock.acquire(timeout=0 if found else BUSY_S):
+            return self._known(found)
+        try:
             if self._is_stale():
                 self._refresh()
             found = self._matching(kid)
             if not found and kid is not None and self._may_ask(UNKNOWN_KEY_PAUSE_MS):
                 self._refresh()
                 found = self._matching(kid)
-            if not self._keys:
-                raise InvalidToken("the keys of its issuer are not available")
-            return found
+        finally:
+            self._lock.release()
+        return self._known(found)
+
+    def _known(self, found: list[VerificationKey]) -> list[VerificationKey]:
+        if not self._keys:
+            raise InvalidToken("the keys of its issuer are not available")
+        return found
 
     def _matching(self, kid: str | None) -> list[VerificationKey]:
         return self._keys if kid is None else [key for key in self._keys if key.kid == kid]

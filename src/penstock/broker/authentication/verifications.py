@@ -1,15 +1,16 @@
 """Checks of credentials that may block or take long: key derivations, password plug-ins, keys from the network.
 
-They run in threads, a few at a time, in the order in which they came. So clients that guess passwords delay each other
-and not the requests of clients that are in.
+They run in threads, a few at a time; hosts take turns, and the checks of one host keep their order. So clients that
+guess passwords delay those of their own host, and not the requests of clients that are in. A client that has gone while
+its check waited costs none.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
 from typing import Final
 
 from penstock.model.ownership import owned_by_loop
@@ -28,17 +29,29 @@ Done = Callable[[Verdict], None]
 class Verifications:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._waiting: deque[tuple[Work, Done]] = deque()
+        # By host, the next one first; of each, by asker, the oldest first.
+        self._waiting: OrderedDict[str, OrderedDict[Hashable, tuple[Work, Done]]] = OrderedDict()
         self._running = 0
 
-    def run(self, work: Work, done: Done) -> None:
+    def run(self, host: str, asker: Hashable, work: Work, done: Done) -> None:
         """`done` gets the outcome, later."""
-        self._waiting.append((work, done))
+        self._waiting.setdefault(host, OrderedDict())[asker] = work, done
         self._begin()
+
+    def forget(self, host: str, asker: Hashable) -> None:
+        """Do not begin its work: nobody waits for the outcome any more."""
+        of_host = self._waiting.get(host)
+        if of_host is not None:
+            of_host.pop(asker, None)
+            if not of_host:
+                del self._waiting[host]
 
     def _begin(self) -> None:
         while self._waiting and self._running < AT_A_TIME:
-            work, done = self._waiting.popleft()
+            host, of_host = self._waiting.popitem(last=False)
+            _, (work, done) = of_host.popitem(last=False)
+            if of_host:
+                self._waiting[host] = of_host  # behind the others
             self._running += 1
             self._loop.run_in_executor(None, _attempt, work).add_done_callback(
                 lambda future, done=done: self._ended(future, done)  # type: ignore[misc]
@@ -46,9 +59,11 @@ class Verifications:
 
     def _ended(self, future: asyncio.Future[Verdict], done: Done) -> None:
         self._running -= 1
-        if not future.cancelled():
-            done(future.result())
-        self._begin()
+        try:
+            if not future.cancelled():
+                done(future.result())
+        finally:
+            self._begin()
 
 
 def _attempt(work: Work) -> Verdict:

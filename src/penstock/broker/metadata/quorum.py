@@ -51,6 +51,7 @@ from penstock.metadata.snapshot import MAX_BATCH_BYTES, DecodedSnapshot, QuorumC
 from penstock.metadata.unserved import kinds_of
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.model.ids import Uuid
+from penstock.protocol.codec import UnencodableMessage
 from penstock.protocol.declaration import Message
 from penstock.raft.messages import Request
 from penstock.raft.raft import Raft
@@ -334,6 +335,11 @@ class MetadataQuorum:
                     return
                 self.controller.reset(before)
                 done(error)
+                return
+            except UnencodableMessage as error:
+                logger.error("metadata: a change is refused, because it cannot be stored: %s", error)
+                self.controller.reset(before)
+                done(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The change cannot be stored."))
                 return
         end = self._store.end_offset
         if isinstance(result, Unfinished):

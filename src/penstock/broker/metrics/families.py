@@ -88,7 +88,8 @@ CONNECTIONS_OPENED = REQUESTS.counter(
     "kafka_server_socketservermetrics_connection_creation_total", "Connections that were accepted, on all listeners."
 )
 CONNECTIONS_REFUSED = REQUESTS.counter(
-    "penstock_connections_refused_total", "Connections that were refused for max.connections or max.connections.per.ip."
+    "penstock_connections_refused_total",
+    "Connections that were refused for max.connections or max.connections.per.ip, or because too many files were open.",
 )
 AUTHENTICATIONS = REQUESTS.counter(
     "penstock_authentications_total",

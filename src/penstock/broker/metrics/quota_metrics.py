@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from penstock.broker.metrics import families as f
@@ -24,15 +25,16 @@ def quotas(sources: NodeSources) -> Iterator[Collected]:
     samples: dict[Family, list[Sample]] = {family: [] for family in families}
     left = sources.settings.now.penstock_metrics_max_series
     for name, accounts, family in clients:
-        for usage in accounts.usages(now_ms):
-            if left <= 0:
-                sources.counters.series_left_out += 1
-                continue
-            left -= 1
+        if not left:
+            accounts.forget_idle(now_ms)
+        for usage in islice(accounts.usages(now_ms), left):
             labels = (name, usage.user or "", usage.client_id or "")
             samples[family].append((labels, usage.value))
             samples[f.THROTTLE_TIME].append((labels, usage.throttle_ms))
             samples[f.QUOTA_LIMIT].append((labels, usage.limit))
+        shown = min(left, len(accounts))
+        sources.counters.series_left_out += len(accounts) - shown
+        left -= shown
     yield from samples.items()
     # Addresses are many, and not clients: only the number of refused connections is reported.
     quotas.connection.forget_idle(now_ms)

@@ -7,6 +7,8 @@ Theory of operation:
   the next one, as long as the kept buffers of all connections stay below a limit. Thousands of idle connections
   therefore cost next to nothing, and a 1 MiB produce request is received in place. The price: a handler must not keep a
   view of its request after the call. Data that must outlive the call is copied (as in `Produce._rewrite`).
+- A buffer has room for its frame from the start, as far as the announced length is trusted. When the connections' own
+  buffers take much together, no length is trusted any more, and further ones grow as bytes arrive.
 - Frames are handled synchronously as they are found. All replies to one read leave in one `writelines`. Small replies
   leave only after all connections that the event loop found readable have been read: waking the client is the most
   expensive part of a reply, so the first reply wakes it and the others find it awake.
@@ -51,7 +53,8 @@ logger = logging.getLogger("penstock.connection")
 RECEIVE_BUFFER_SIZE = 512 * 1024
 OWN_BUFFER_SIZE = 64 * 1024
 TRUSTED_LENGTH = 4 * 1024 * 1024  # buffers up to this size are allocated at once; larger ones grow as bytes arrive
-UNAUTHENTICATED_LENGTH = 1024  # the same, before authentication
+TRUSTED_TOTAL = 256 * 1024 * 1024  # the same for the buffers of all connections together
+UNTRUSTED_LENGTH = 1024  # buffers up to this size are allocated at once above it, and before authentication
 SMALLEST_REQUEST = 8  # api key, api version, correlation id
 JOIN_BELOW = 4096  # copying this much is cheaper than a longer writev
 SEND_AT_ONCE_ABOVE = 64 * 1024
@@ -183,7 +186,7 @@ class Connection(asyncio.BufferedProtocol):
         for timer in (self._throttled, self._timer):
             if timer is not None:
                 timer.cancel()
-        self._own = None
+        self._drop()
         if self._files is not None:
             self._files.close()
         self.listener.connection_closed(self)
@@ -328,14 +331,14 @@ class Connection(asyncio.BufferedProtocol):
                 needed = max(left, 4 + length)
         enough = room = needed
         trusted, least = TRUSTED_LENGTH, OWN_BUFFER_SIZE
-        if self._is_guarded:
-            trusted = least = UNAUTHENTICATED_LENGTH
+        if self._is_guarded or self.listener.limits.buffered > TRUSTED_TOTAL:
+            trusted = least = UNTRUSTED_LENGTH
         if needed > trusted:  # a few bytes must not be able to claim a hundred megabytes
             enough = min(needed, max(trusted, left + 1))
             room = min(needed, max(trusted, 2 * left))
         own = self._own
         if own is None or not enough <= len(own) <= max(2 * needed, least):
-            self._own = own = bytearray(max(room, least))
+            own = self._buffer(max(room, least))
             own[:left] = view[position:end]
         elif position:
             view[:left] = view[position:end]  # in place: the view is of this buffer, and memoryview handles overlaps
@@ -347,12 +350,24 @@ class Connection(asyncio.BufferedProtocol):
         if RECEIVE_BUFFER_SIZE < len(own) <= TRUSTED_LENGTH:
             self.listener.keep_buffer(self, len(own))
         else:
+            self._drop()
+
+    def _buffer(self, size: int) -> bytearray:
+        """A new buffer of its own. The view of the former one may still be in use."""
+        self._drop()
+        self.listener.limits.buffered += size
+        self._own = own = bytearray(size)
+        return own
+
+    def _drop(self) -> None:
+        if self._own is not None:
+            self.listener.limits.buffered -= len(self._own)
             self._own = None
 
     def drop_buffer(self) -> None:
         """Release the buffer kept for the next large frame, unless that frame is already arriving."""
         if not self._filled:
-            self._own = None
+            self._drop()
 
     def _accepts(self, view: memoryview, position: int, end: int, length: int) -> bool:
         """Whether a frame of unusual length may be received; if not, abort the connection.
@@ -366,7 +381,8 @@ class Connection(asyncio.BufferedProtocol):
             limit, setting = self._small_frame_max, "penstock.max.small.request.bytes"
         if SMALLEST_REQUEST <= length <= limit:
             return True
-        logger.warning(
+        self.listener.complaints.log(
+            logging.WARNING,
             "closing %s: a request of %d bytes is not within %d to %d (%s)",
             self.peer_host,
             length,
@@ -380,7 +396,8 @@ class Connection(asyncio.BufferedProtocol):
     def _accepts_unauthenticated(self, length: int) -> bool:
         if 0 <= length <= self._frame_max:
             return True
-        logger.warning(
+        self.listener.complaints.log(
+            logging.WARNING,
             "closing %s: %d bytes before authentication are more than %d (sasl.server.max.receive.size)",
             self.peer_host,
             length,
@@ -590,6 +607,12 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self.close()
         return True
+
+    def ignore(self) -> None:
+        """Handle nothing and read nothing until it is closed; for a connection that is being made."""
+        self._held |= ENDING
+        # Not now: uvloop begins to read after `connection_made`, whatever happened there.
+        self.listener.loop.call_soon(self._pause_reading)
 
     def close(self) -> None:
         """Close. Handle no more requests, not even those already received; replies that are ready are still sent."""

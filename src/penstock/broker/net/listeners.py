@@ -130,11 +130,19 @@ class Listeners:
             new_gate=self._gates_of(endpoint),
             tls=self._tls_of(endpoint),
             failure_delay_s=settings.connection_failed_authentication_delay_ms / 1000,
+            is_protected=self._is_protected(endpoint),
         )
         self._receive_buffer = listener.receive_buffer
         backlog = settings.socket_listen_backlog_size
         await _listen(listener.open(endpoint.host, endpoint.port, backlog=backlog), endpoint)
         return listener
+
+    def _is_protected(self, endpoint: Endpoint) -> bool:
+        """Whether clients have a listener of their own, and this is one of those between nodes."""
+        static = self._settings.static
+        if endpoint.name == static.inter_broker_listener:
+            return len(static.broker_endpoints) > 1
+        return endpoint in static.controller_endpoints and bool(static.broker_endpoints)
 
     def _tls_of(self, endpoint: Endpoint) -> TlsContexts | None:
         if endpoint.security_protocol not in TLS_PROTOCOLS:

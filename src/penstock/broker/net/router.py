@@ -123,8 +123,13 @@ class Router:
             # Bytes after the message are ignored, as in Kafka: librdkafka sends some with Metadata for all topics.
             message, _ = decode_from(route.request, frame, version, position, REQUEST_ELEMENTS_MAX)
         except MalformedMessage as error:
-            logger.warning(
-                "closing %s: a malformed %s v%d request: %s", connection.peer_host, route.api_key.name, version, error
+            connection.listener.complaints.log(
+                logging.WARNING,
+                "closing %s: a malformed %s v%d request: %s",
+                connection.peer_host,
+                route.api_key.name,
+                version,
+                error,
             )
             connection.abort()
             return
@@ -176,7 +181,9 @@ class Router:
             response.error_code = ErrorCode.UNSUPPORTED_VERSION
             connection.send(request.parts(response))
             return
-        logger.warning("closing %s: API %d version %d is not served", connection.peer_host, api_key, version)
+        connection.listener.complaints.log(
+            logging.WARNING, "closing %s: API %d version %d is not served", connection.peer_host, api_key, version
+        )
         connection.abort()
 
     @staticmethod

@@ -2,12 +2,20 @@
 
 A `Listener` is one entry of Kafka's `listeners`. All listeners of a node share one `ConnectionLimits`. A refused
 connection is closed before any byte is read from it; an idle one after `connections.max.idle.ms`.
+
+A node that cannot open a file any more cannot sync its metadata log, and stops. So connections never get the last files
+that the process may open: the kernel gives each its lowest free descriptor, and a connection whose descriptor is too
+high is refused.
+
+Clients must not keep nodes from each other. A protected listener, on which only nodes connect, is exempt from
+`max.connections`, and may use some more of the files.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import socket
 import ssl
 from collections import Counter
@@ -15,6 +23,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from penstock.broker.log_limiter import SparingLog
 from penstock.broker.net.connection import RECEIVE_BUFFER_SIZE, Connection, Gate
 from penstock.broker.net.latency import Latency, now_ns
 from penstock.broker.net.tls import HandshakeRefused, TlsStream
@@ -29,6 +38,8 @@ RunHandler = Callable[[Connection, memoryview, int, int], int]
 
 KEPT_BYTES_MAX = 16 * 1024 * 1024  # total size of receive buffers kept for the next large frame of their connections
 HELD_MAX = 1000  # connections above a quota that are held; further ones are closed at once
+FILES_KEPT_SHARE = 4  # of the files that the process may open, connections do not get this part: a fourth
+FILES_KEPT_SHARE_PROTECTED = 8
 WRITE_BUFFER_HIGH = 1024 * 1024  # above this, a connection's next request waits until its peer has read
 
 
@@ -39,6 +50,7 @@ class ConnectionLimits:
     per_address_overrides: Mapping[str, int]
     parked_max: int  # limit on the parked requests of all connections together
     parked: int = 0
+    buffered: int = 0  # bytes of the connections' own receive buffers
     open_total: int = 0
     open_by_address: Counter[str] = field(default_factory=Counter)
     opened_ever: int = 0
@@ -48,8 +60,8 @@ class ConnectionLimits:
     def may_park(self) -> bool:
         return self.parked < self.parked_max
 
-    def refusal(self, host: str) -> str | None:
-        if self.open_total >= self.total_max:
+    def refusal(self, host: str, *, is_protected: bool = False) -> str | None:
+        if self.open_total >= self.total_max and not is_protected:
             return f"{self.open_total} connections are open already (max.connections)"
         address_max = self.per_address_overrides.get(host, self.per_address_max)
         if self.open_by_address[host] >= address_max:
@@ -66,6 +78,15 @@ class ConnectionLimits:
         self.open_by_address[host] -= 1
         if not self.open_by_address[host]:
             del self.open_by_address[host]
+
+
+def files_refusal(descriptor: int, *, is_protected: bool) -> str | None:
+    """Why a connection with this descriptor is refused, if it is."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    share = FILES_KEPT_SHARE_PROTECTED if is_protected else FILES_KEPT_SHARE
+    if limit == resource.RLIM_INFINITY or descriptor < limit - limit // share:
+        return None
+    return f"the process may open {limit} files, and the last ones are not for connections (ulimit -n)"
 
 
 class Listener:
@@ -90,13 +111,21 @@ class Listener:
         new_gate: Callable[[Connection], Gate] | None = None,
         tls: TlsContexts | None = None,
         failure_delay_s: float = 0.1,
+        is_protected: bool = False,
     ) -> None:
         """`connection_throttle_ms`: how long to hold a new connection of a host before it is closed; 0 to accept it.
 
         `new_gate`: for a listener whose clients must authenticate themselves. `failure_delay_s`: how long a connection
-        whose TLS handshake failed is kept, so that trying is slow.
+        whose TLS handshake failed is kept, so that trying is slow. `is_protected`: only nodes connect here, and clients
+        elsewhere.
         """
         self.name = name
+        self._is_protected = is_protected
+        # Anybody can cause these lines, as often as they connect.
+        self.complaints = SparingLog(logging.getLogger("penstock.connection"), loop.time)
+        self._refusals = SparingLog(logger, loop.time)
+        self._idle = SparingLog(logger, loop.time)
+        self._tls_complaints = SparingLog(logging.getLogger("penstock.tls"), loop.time)
         self.new_gate = new_gate
         self.handle = handle
         self.handle_run = handle_run
@@ -147,6 +176,7 @@ class Listener:
             self.loop,
             failure_delay_s=self._failure_delay_s,
             shaken=self._identify,
+            complaints=self._tls_complaints,
         )
 
     def _identify(self, connection: Connection, tls: ssl.SSLObject) -> None:
@@ -205,33 +235,41 @@ class Listener:
             oldest.drop_buffer()
 
     def connection_opened(self, connection: Connection) -> None:
+        assert connection.transport is not None
+        sock = connection.transport.get_extra_info("socket")
+        # First, because a connection that is held needs a file, too.
+        refusal = None if sock is None else files_refusal(sock.fileno(), is_protected=self._is_protected)
+        if refusal is not None:
+            self._refuse(connection, refusal)
+            return
         throttle_ms = self._connection_throttle_ms(connection.peer_host)
         if throttle_ms:
             self._hold(connection, throttle_ms)
             return
-        refusal = self.limits.refusal(connection.peer_host)
+        refusal = self.limits.refusal(connection.peer_host, is_protected=self._is_protected)
         if refusal is not None:
-            self.limits.refused_ever += 1
-            logger.warning("refusing a connection from %s: %s", connection.peer_host, refusal)
-            connection.abort()
+            self._refuse(connection, refusal)
             return
         self.limits.opened(connection.peer_host)
         self.connections[connection] = None
-        assert connection.transport is not None
         connection.transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH)
-        sock = connection.transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             for option, size in self.socket_buffers.items():
                 sock.setsockopt(socket.SOL_SOCKET, option, size)
 
+    def _refuse(self, connection: Connection, reason: str) -> None:
+        self.limits.refused_ever += 1
+        self._refusals.log(logging.WARNING, "refusing a connection from %s: %s", connection.peer_host, reason)
+        connection.abort()
+
     def _hold(self, connection: Connection, throttle_ms: int) -> None:
         """Close a connection later: a client that is refused at once would come back at once."""
-        if len(self._held) >= HELD_MAX or connection.transport is None:
+        if len(self._held) >= HELD_MAX:
             connection.abort()
             return
-        connection.transport.pause_reading()
+        connection.ignore()
         self._held[connection] = self.loop.call_later(throttle_ms / 1000, connection.abort)
 
     def connection_closed(self, connection: Connection) -> None:
@@ -259,7 +297,8 @@ class Listener:
             elif now - looked_at < idle_max_seconds:
                 resting[connection] = (since, looked_at)
             elif connection.close_if_idle():
-                logger.info("closed the connection of %s: idle (connections.max.idle.ms)", connection.peer_host)
+                text = "closed the connection of %s: idle (connections.max.idle.ms)"
+                self._idle.log(logging.INFO, text, connection.peer_host)
         self._resting = resting
 
     async def close(self) -> None:

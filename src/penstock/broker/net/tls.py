@@ -20,10 +20,9 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Final, cast
 
+from penstock.broker.log_limiter import SparingLog
 from penstock.broker.net.connection import Connection
 from penstock.io.files import Buffer
-
-logger = logging.getLogger("penstock.tls")
 
 HANDSHAKE_TIMEOUT_S: Final = 60.0
 ENCRYPT_BYTES: Final = 256 * 1024  # this much is encrypted before the socket is asked whether it takes more
@@ -43,6 +42,7 @@ class TlsStream(asyncio.BufferedProtocol):
         loop: asyncio.AbstractEventLoop,
         failure_delay_s: float,
         shaken: Callable[[Connection, ssl.SSLObject], None],
+        complaints: SparingLog,
     ) -> None:
         """`shaken` is called when the handshake is complete; it may raise HandshakeRefused.
 
@@ -52,6 +52,7 @@ class TlsStream(asyncio.BufferedProtocol):
         self._loop = loop
         self._failure_delay_s = failure_delay_s
         self._shaken = shaken
+        self._complaints = complaints
         self._receive_buffer = receive_buffer
         self._receive_view = memoryview(receive_buffer)
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -124,7 +125,9 @@ class TlsStream(asyncio.BufferedProtocol):
         return True
 
     def _refuse(self, reason: str) -> None:
-        logger.warning("refusing %s: the TLS handshake failed: %s", self._connection.peer_host, reason)
+        self._complaints.log(
+            logging.WARNING, "refusing %s: the TLS handshake failed: %s", self._connection.peer_host, reason
+        )
         self._is_failed = True
         self._stop_timer()
         self._send_encrypted()  # the alert that tells the client why
@@ -132,7 +135,12 @@ class TlsStream(asyncio.BufferedProtocol):
         self._loop.call_later(self._failure_delay_s, self._raw.abort)
 
     def _handshake_is_late(self) -> None:
-        logger.warning("closing %s: no TLS handshake within %g s", self._connection.peer_host, HANDSHAKE_TIMEOUT_S)
+        self._complaints.log(
+            logging.WARNING,
+            "closing %s: no TLS handshake within %g s",
+            self._connection.peer_host,
+            HANDSHAKE_TIMEOUT_S,
+        )
         self._raw.abort()
 
     def _stop_timer(self) -> None:
@@ -162,7 +170,8 @@ class TlsStream(asyncio.BufferedProtocol):
             except ssl.SSLZeroReturnError:
                 is_ended = True
             except ssl.SSLError as error:
-                logger.warning("closing %s: bad TLS data: %s", connection.peer_host, error.reason or error)
+                reason = error.reason or str(error)
+                self._complaints.log(logging.WARNING, "closing %s: bad TLS data: %s", connection.peer_host, reason)
                 self._raw.abort()
                 return
             if filled:

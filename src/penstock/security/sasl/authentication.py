@@ -34,7 +34,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from typing import Any, Final, NamedTuple
 
-from penstock.model.errors import ErrorCode
+from penstock.model.errors import MESSAGE_MAX, ErrorCode
 from penstock.protocol.apis import API, ApiKey
 from penstock.protocol.codec import UnencodableMessage, decode, decode_from, encode, join
 from penstock.protocol.declaration import Message
@@ -44,10 +44,11 @@ from penstock.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from penstock.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from penstock.protocol.primitives import Buffer, MalformedMessage, Part
 from penstock.protocol.software import is_well_formed
-from penstock.security.principal import Principal
+from penstock.security.principal import Principal, is_storable
 from penstock.security.sasl.exchange import Accepted, AuthenticationFailed, Challenge, ServerExchange, Verification
 
 REAUTHENTICATION_INTERVAL_MS: Final = 1000
+REASON_MAX: Final = 300  # characters of a line in the log: the reason may quote what the client sent
 _read_api_key = struct.Struct(">h").unpack_from
 _LENGTH: Final = struct.Struct(">i")
 
@@ -224,6 +225,8 @@ class Authentication:
     def _answer(self, outcome: Challenge | Accepted, now_ms: int) -> Step:
         lifetime_ms = 0
         if isinstance(outcome, Accepted):
+            if not is_storable(outcome.principal):
+                return self._refuse(AuthenticationFailed("the name of the user is too long, or no text"))
             former = self.session
             if former is not None and former.principal != outcome.principal:
                 old, new = former.principal, outcome.principal
@@ -259,6 +262,7 @@ class Authentication:
                 f"Authentication failed during {occasion} due to invalid credentials with SASL mechanism "
                 f"{self._mechanism}"
             )
+            text = text[:MESSAGE_MAX].encode(errors="replace").decode()  # it may quote what the client sent
             error = ErrorCode.SASL_AUTHENTICATION_FAILED
             reply = _response(self._header, SaslAuthenticateResponse(error_code=error, error_message=text))
         return self._close(f"{self._mechanism}: {failure}", reply, is_delayed=True)
@@ -266,7 +270,7 @@ class Authentication:
     def _close(self, reason: str, reply: bytes = b"", *, is_delayed: bool = False) -> Close:
         self._state = State.OVER
         self._exchange = None
-        return Close(reason, reply, is_delayed)
+        return Close(reason[:REASON_MAX], reply, is_delayed)
 
 
 def _is_served(header: RequestHeader) -> bool:

@@ -17,8 +17,8 @@ from penstock.security.sasl.bearer_tokens import BearerToken, InvalidToken
 from penstock.security.sasl.exchange import Accepted, AuthenticationFailed, Challenge, Outcome, Verification
 from penstock.security.sasl.scram_messages import unescape
 
-_SASL_NAME: Final = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
-_PAIRS: Final = r"(?:[A-Za-z]+=[\x21-\x7e \t\r\n]+\x01)*"
+_SASL_NAME: Final = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]++|=2C|=3D)++"
+_PAIRS: Final = r"(?:[A-Za-z]++=[\x21-\x7e \t\r\n]++\x01)*+"
 _INITIAL: Final = re.compile(rf"n,(?:a=(?P<authzid>{_SASL_NAME}))?,\x01(?P<pairs>{_PAIRS})\x01")
 _AUTH: Final = re.compile(r"(?P<scheme>[A-Za-z0-9_]+) +(?P<token>[-_~+/.a-zA-Z0-9]+=*)")
 _ACKNOWLEDGEMENT: Final = b"\x01"

@@ -13,11 +13,11 @@ from typing import Final, NamedTuple
 
 from penstock.security.sasl.exchange import AuthenticationFailed
 
-_SASL_NAME: Final = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
+_SASL_NAME: Final = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]++|=2C|=3D)++"
 _PRINTABLE: Final = r"[\x21-\x2b\x2d-\x7e]+"
-_VALUE: Final = r"[\x01-\x2b\x2d-\x7f]+"
+_VALUE: Final = r"[\x01-\x2b\x2d-\x7f]++"
 _BASE64: Final = r"(?:[a-zA-Z0-9/+]{4})*(?:[a-zA-Z0-9/+]{3}=|[a-zA-Z0-9/+]{2}==)?"
-_EXTENSIONS: Final = rf"(?:,[A-Za-z]+={_VALUE})*"
+_EXTENSIONS: Final = rf"(?:,[A-Za-z]++={_VALUE})*"
 
 _CLIENT_FIRST: Final = re.compile(
     rf"(?P<gs2>n,(?:a=(?P<authzid>{_SASL_NAME}))?,)"

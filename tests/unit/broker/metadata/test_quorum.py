@@ -10,13 +10,14 @@ import pytest
 
 from narrowing import expect
 from penstock.broker.metadata.recovery import MetadataLost
+from penstock.controller.result import Result
 from penstock.io.files import read_file
 from penstock.log.meta_properties import read_meta_properties
 from penstock.metadata.image import MetadataImage
 from penstock.metadata.snapshot import BOOTSTRAP_SNAPSHOT, QuorumConfiguration, decode_snapshot, snapshot_id
 from penstock.model.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.control_records import KRaftVersionRecord, LeaderChangeMessage, VotersRecord
-from penstock.protocol.messages.metadata_records import FeatureLevelRecord
+from penstock.protocol.messages.metadata_records import AccessControlEntryRecord, FeatureLevelRecord
 from penstock.raft.quorum_state import decode_quorum_state
 from penstock.records.batch import iterate_headers
 from penstock.records.control import parse_quorum_record
@@ -328,6 +329,24 @@ def test_a_full_disk_refuses_changes_until_there_is_room() -> None:
         assert names(quorum.controller.image) == []
         machine.disk.heal()
         assert await create_topic(quorum, "orders") == 0
+        before = quorum.image
+        machine.disk.power_loss(random.Random(1))
+        assert machine.start().image.same_content(before)
+        assert machine.fatal == []
+
+    on_a_machine(story)
+
+
+def test_a_change_that_cannot_be_stored_changes_nothing() -> None:
+    async def story(machine: QuorumMachine) -> None:
+        quorum = await machine.start_with_broker()
+        assert await create_topic(quorum, "orders") == 0
+        unstorable = AccessControlEntryRecord(id=b"i" * 16, resource_name="t", principal="x" * 40_000, host="*")
+        with pytest.raises(KafkaError) as caught:
+            await quorum.call(lambda controller: Result([unstorable], None))
+        assert caught.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
+        assert await create_topic(quorum, "more") == 0
+        assert quorum.controller.image.same_content(quorum.image)
         before = quorum.image
         machine.disk.power_loss(random.Random(1))
         assert machine.start().image.same_content(before)

@@ -8,6 +8,9 @@ import struct
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import pytest
+
+from penstock.broker.net import connection as connections
 from penstock.broker.net.connection import Connection, PendingReply
 from penstock.broker.net.latency import Latency
 from penstock.broker.net.server import ConnectionLimits, Listener
@@ -306,3 +309,31 @@ def test_a_request_of_a_lost_client_is_answered_to_nobody() -> None:
 
     for handle in (mute, quiet):
         play(handle, story)
+
+
+def test_announced_lengths_claim_no_memory_while_much_is_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "TRUSTED_TOTAL", 1 << 20)
+    request = "x" * (1 << 19)
+
+    async def story(server: Server, client: Client) -> None:
+        limits = server.listener.limits
+        others = [Client(*await asyncio.open_connection("server", PORT)) for _ in range(8)]
+        for other in others:
+            other.send_bytes(frame(request)[:100])
+        await settle()
+        assert limits.buffered < 2 << 20
+        for start in range(100, len(request) + 4, 100_000):
+            for other in others:
+                other.send_bytes(frame(request)[start : start + 100_000])
+            await settle()
+        for other in others:
+            assert await other.answers(1) == ["done"]
+            other.close()
+        assert server.handled == [request] * len(others)
+        await settle()
+        assert limits.buffered == 0
+
+    def answer(server: Server, connection: Connection, request: str) -> None:
+        connection.send([line("done")])
+
+    play(answer, story)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
+import logging
 import ssl
 from collections import deque
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.broker.log_limiter import SparingLog
 from penstock.broker.net.connection import Connection
 from penstock.broker.net.tls import HandshakeRefused, TlsStream
 from penstock.settings.tls import TlsSettings
@@ -143,6 +145,7 @@ class Pair:
             cast(asyncio.AbstractEventLoop, self.loop),
             failure_delay_s=0.1,
             shaken=shaken,
+            complaints=SparingLog(logging.getLogger("test"), lambda: 0.0),
         )
         self.stream.connection_made(cast(asyncio.BaseTransport, self.socket))
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
