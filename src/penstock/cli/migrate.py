@@ -124,6 +124,7 @@ def join(
             fail(f"{output} exists already")
         with open(output, "x", encoding="utf-8") as file:
             file.write(text_of(lines))
+        note(f"{output} is written: read it, then start the node with 'penstock server {output}'")
     missing = sorted(name for name, value in lines.items() if value == FILL_IN)
     if missing:
         note(f"fill in what cannot be read over the wire: {', '.join(missing)}")
