@@ -1,6 +1,7 @@
 # Each target makes .venv by itself; all a machine needs is Python 3.11 or newer.
 #
 #   make demo  [ARGS="--no-spark"]     three brokers, trucks and a shop, pipelines; keys to kill, heal, poison, replay
+#   make install                       only the environment, .venv: everything that the other targets need (2.3 GB)
 #   make test  [ARGS="-k produce"]     every test but the long campaigns
 #   make check                         format, lint, types, layers
 #   make coverage                      make test, with what it covers of each module: branches, and all processes
@@ -24,10 +25,12 @@ WATCHDOG := -o faulthandler_timeout=700 -o faulthandler_exit_on_timeout=true
 PINNED := --quiet --generate-hashes --all-build-deps --allow-unsafe --strip-extras --no-header --no-annotate \
 	--no-emit-options --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 
-.PHONY: demo test check coverage bench sim soak docs site lock clean
+.PHONY: demo install test check coverage bench sim soak docs site lock clean
 
 demo: $(INSTALLED)
 	@$(BIN)/penstock demo $(ARGS)
+
+install: $(SPARK)
 
 test: $(SPARK)
 	$(BIN)/python -m pytest -n $(WORKERS) $(WATCHDOG) -m "not soak" $(ARGS)

@@ -150,7 +150,7 @@ MISTAKES: dict[str, Mistake] = {
     # -- Types.
     "comparison with a truth": sql("paid = 1", "paid", "10:35: error: cannot compare paid (BOOLEAN) with 1 (INT); CAST one of them", text="SELECT id FROM orders WHERE §"),
     "comparison of a time with a number": sql("at > 20260101", "at > '2026-01-01'", "10:35: error: cannot compare at (TIMESTAMP) with 20260101 (INT); CAST one of them", text="SELECT id FROM orders WHERE §"),
-    "comparison of an array": sql("tags = 'new'", "array_contains(tags, 'new')", "10:35: error: cannot compare tags (ARRAY) with 'new' (STRING); CAST one of them", text="SELECT id FROM orders WHERE §", spark=True),
+    "comparison of an array": sql("tags = 'new'", "array_contains(tags, 'new')", "10:35: error: cannot compare tags (ARRAY) with 'new' (STRING); name one of its elements: tags[...]", text="SELECT id FROM orders WHERE §", spark=True),
     "IN of other types": sql("paid IN (1, 2)", "id IN (1, 2)", "10:35: error: cannot compare paid (BOOLEAN) with 1 (INT); CAST one of them", text="SELECT id FROM orders WHERE §"),
     "BETWEEN of other types": sql("at BETWEEN 1 AND 2", "id BETWEEN 1 AND 2", "10:35: error: cannot compare at (TIMESTAMP) with 1 (INT); CAST one of them", text="SELECT id FROM orders WHERE §"),
     "sum of times": sql("at + at", "at - at", "10:18: error: at (TIMESTAMP) + at (TIMESTAMP) is not possible; CAST one of them", text="SELECT id, § AS x FROM orders"),

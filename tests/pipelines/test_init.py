@@ -145,7 +145,7 @@ def test_the_command(
 ) -> None:
     bootstrap = penstock_broker.bootstrap
     topic = penstock_broker.create_topic(unique_topic("orders"), 3)
-    file = str(tmp_path / "orders.yaml")
+    file = str(tmp_path / "pipelines" / "orders.yaml")
     status, _, err = cli("pipeline", "init", topic, "-b", bootstrap, "-o", file)
     assert (status, err) == (
         1,
@@ -155,9 +155,10 @@ def test_the_command(
         for number in range(20):
             producer.send(topic, json.dumps({"id": number, "amount": number / 2}).encode(), key=b"%d" % number)
 
-    status, out, err = cli("pipeline", "init", topic, "-b", bootstrap, "-o", file, "-n", "12")
+    status, out, err = cli("pipeline", "init", topic, "-b", bootstrap, "-o", file, "-n", "11")
     assert (status, err) == (0, "")
-    assert out.startswith(f"{file}: 12 records are json, 2 columns; 2 tests\n")
+    assert out.startswith(f"{file}: 11 records are json, 2 columns; 2 tests\n")
+    assert f"  penstock topics create {topic}.selected {topic}.dead-letters --bootstrap-server {bootstrap}\n" in out
     assert cli("pipeline", "validate", file)[:2] == (0, f"{file}: valid\n")
 
     status, _, err = cli("pipeline", "init", topic, "-b", bootstrap, "-o", file)

@@ -155,6 +155,9 @@ def test_what_is_said(server: PostgresServer) -> None:
     ):
         server.query("CREATE TABLE unkeyed (id int, name text)")
         sink(server, "unkeyed", key=("id",)).write(rows, 0)
+    with pytest.raises(PipelineFailed) as refused:
+        sink(server, "nowhere.orders").write(rows, 0)
+    assert str(refused.value).endswith(': schema "nowhere" does not exist; create it: CREATE SCHEMA')
     wrong = Destination("shop", "orders", "x", options={**server.options, "password": "not-it"}, table="plain")
     with pytest.raises(PipelineFailed, match="password authentication failed"):
         PostgresSink(wrong).write(rows, 0)  # type: ignore[arg-type]

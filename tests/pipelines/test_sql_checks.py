@@ -56,6 +56,23 @@ def test_types_follow_queries() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("condition", "instead"),
+    [
+        ("door > 3", "cannot compare door (STRUCT) with 3 (INT); name one of its fields: door.open, door.opened_by"),
+        ("tags = 3", "cannot compare tags (ARRAY) with 3 (INT); name one of its elements: tags[...]"),
+        ("3 < codes", "cannot compare 3 (INT) with codes (MAP); name one of its values: codes[...]"),
+        ("door + 3 > 1", "door (STRUCT) + 3 (INT) is not possible; name one of its fields: door.open, door.opened_by"),
+        ("tags = codes", "cannot compare tags (ARRAY) with codes (MAP); CAST one of them"),
+    ],
+)
+def test_parts_are_named_instead_of_what_has_parts(condition: str, instead: str) -> None:
+    schema = "door STRUCT<open: INT, opened_by: STRING>, tags ARRAY<INT>, codes MAP<STRING, INT>"
+    query = sql.parse_query(f"SELECT 1 AS x FROM ovens WHERE {condition}")
+    found = [each.message for each in sql_checks.complaints(query, {"ovens": column_types._ddl(schema)}, Rules())]
+    assert found == [instead]
+
+
 def test_settings_that_leave_less_certain() -> None:
     query = sql.parse_query("SELECT my_function(paid = 1) AS x FROM orders")
     typed = {name: column_types._ddl(schema) for name, schema in TABLES.items()}

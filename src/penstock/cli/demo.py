@@ -48,7 +48,7 @@ def demo(
     Kill a broker and restart it, send undecodable records, replay them: the display shows what happens. The cluster
     runs within seconds. If Spark is missing, the demo installs it into this Python environment in the meantime (a
     download of 550 to 700 MB), together with Java. When the demo ends, it leaves no process and no file behind, except
-    what it installed.
+    what it installed, and what makes Spark's next start faster, in ~/.cache/penstock.
 
     Exits with status 0 only if every acknowledged event came out of its topic and out of its pipeline exactly once,
     counted by key and sequence. If the reader of a headless demo's output goes away, the demo ends at once and counts

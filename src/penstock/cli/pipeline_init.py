@@ -51,6 +51,7 @@ def init(
         fail(f"{file} is there already: --force overwrites it, --output writes another file")
     sample = newest_records(bootstrap_server, topic, records)
     made = scaffold(topic, sample, name=name or topic, bootstrap=bootstrap_server, to=target)
+    os.makedirs(os.path.dirname(file) or ".", exist_ok=True)
     with open(file, "w", encoding="utf-8") as opened:
         opened.write(made.text)
     for problem in validate(file):
@@ -59,5 +60,7 @@ def init(
     print("next:")
     print(f"  penstock pipeline validate {file}")
     print(f"  penstock pipeline test {file}")
-    print(f"  penstock topics create {target} {name or topic}.dead-letters")
+    is_implied = bootstrap_server in {DEFAULT_BOOTSTRAP, os.environ.get("PENSTOCK_BOOTSTRAP")}
+    where = "" if is_implied else f" --bootstrap-server {bootstrap_server}"
+    print(f"  penstock topics create {target} {name or topic}.dead-letters{where}")
     print(f"  penstock pipeline run {file}")

@@ -243,6 +243,7 @@ class Demo:
             if not missing or time.monotonic() - moved > STALLED_S:
                 return verdicts
             time.sleep(_POLL_S)
+        self.log("interrupted: nothing was counted")
         return []
 
     def result(self, verdicts: list[Verdict], started: float, running: float) -> DemoResult:

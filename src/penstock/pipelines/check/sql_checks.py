@@ -478,7 +478,7 @@ def _operands(node: exp.Expr, row: _Row) -> Iterator[Complaint]:
             return
         if spark_sql.operator_result(operator, left.kind, right.kind) is None:
             message = f"{shown(node.this, left)} {operator} {shown(node.expression, right)} is not possible"
-            yield Complaint(f"{message}; CAST one of them", position(node))
+            yield Complaint(f"{message}; {_instead(node.this, left, node.expression, right)}", position(node))
 
 
 def _compared(left: exp.Expr, others: list[exp.Expr], row: _Row, node: exp.Expr) -> Iterator[Complaint]:
@@ -488,9 +488,22 @@ def _compared(left: exp.Expr, others: list[exp.Expr], row: _Row, node: exp.Expr)
         if kind is not None and kind.kind in NESTED and isinstance(other, exp.Literal) and other.is_string:
             against = STRING  # which takes the type of a scalar on the other side, but of nothing else
         if kind is not None and against is not None and not comparable(kind, against):
-            message = f"cannot compare {shown(left, kind)} with {shown(other, against)}; CAST one of them"
-            yield Complaint(message, position(node))
+            message = f"cannot compare {shown(left, kind)} with {shown(other, against)}"
+            yield Complaint(f"{message}; {_instead(left, kind, other, against)}", position(node))
             return
+
+
+def _instead(left: exp.Expr, kind: Type, right: exp.Expr, against: Type) -> str:
+    """What to write instead. No CAST makes a number or a text of a column with parts."""
+    nested = [(node, each) for node, each in ((left, kind), (right, against)) if each.kind in NESTED]
+    if len(nested) != 1:
+        return "CAST one of them"
+    ((node, each),) = nested
+    name = sql.unmasked(node.sql(sql.DIALECT, comments=False))
+    if each.kind == "struct" and each.fields:
+        fields = [f"{name}.{field}" for field, _ in each.fields]
+        return f"name one of its fields: {', '.join(fields[:6])}{', ...' if len(fields) > 6 else ''}"
+    return f"name one of its {'values' if each.kind == 'map' else 'elements'}: {name}[...]"
 
 
 def _interval(node: exp.Interval, text: str) -> Iterator[Complaint]:

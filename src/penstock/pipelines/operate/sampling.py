@@ -29,7 +29,7 @@ def newest_offsets(bootstrap: str, topic: str, count: int) -> dict[TopicPartitio
 
 
 def newest_records(bootstrap: str, topic: str, count: int) -> list[Sampled]:
-    """In the order of their timestamps; an error if the topic has no records."""
+    """At most so many, in the order of their timestamps; an error if the topic has no records."""
     start: dict[int | TopicPartition, str | int | datetime] = dict(newest_offsets(bootstrap, topic, count).items())
     table = read_table(bootstrap, topic, start=start, columns=["key", "value", "timestamp"])
     records = [
@@ -38,4 +38,4 @@ def newest_records(bootstrap: str, topic: str, count: int) -> list[Sampled]:
     ]
     if not any(each.value is not None for each in records):
         raise ClientError(f"topic {topic!r} has no records to infer a schema from: produce some first")
-    return sorted(records, key=lambda each: each.timestamp_ms)
+    return sorted(records, key=lambda each: each.timestamp_ms)[-count:]

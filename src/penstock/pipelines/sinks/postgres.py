@@ -41,6 +41,7 @@ from penstock.pipelines.spec.problems import PipelineFailed, nearest
 from penstock.pipelines.spec.sink_formats import HISTORY, IS_CURRENT, VALID_FROM, VALID_TO
 
 if TYPE_CHECKING:
+    import psycopg
     import pyarrow as pa
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType
@@ -71,6 +72,11 @@ _TYPES = {
 }
 _AWAY = ("08", "40", "53", "57")
 """Classes of temporary errors: connections, conflicts, resources, operator intervention."""
+_WAYS_OUT = {
+    "3F000": "; create it: CREATE SCHEMA",
+    "42P10": '; create a unique index over the columns of "key"',  # ON CONFLICT without an index
+}
+"""What to do, by SQLSTATE."""
 _FOR_A_WHILE = ("the database system is", "too many", "remaining connection slots", "terminating connection")
 
 
@@ -237,11 +243,15 @@ def reached(sink: str) -> Iterator[None]:
         if _says_no(error.sqlstate, said):
             raise PipelineFailed(f'sink "{sink}": {said}') from error
         raise SinkUnavailable(f'sink "{sink}": PostgreSQL: {said}') from error
-    except psycopg.errors.InvalidColumnReference as error:  # ON CONFLICT without an index
-        way_out = 'create a unique index over the columns of "key"'
-        raise PipelineFailed(f'sink "{sink}": {" ".join(str(error).split())}; {way_out}') from error
     except psycopg.Error as error:
-        raise PipelineFailed(f'sink "{sink}": {" ".join(str(error).split())}') from error
+        way_out = _WAYS_OUT.get(error.sqlstate or "", "")
+        raise PipelineFailed(f'sink "{sink}": {_said(error)}{way_out}') from error
+
+
+def _said(error: psycopg.Error) -> str:
+    """In one line, without the statement, which is ours and not the user's."""
+    parts = (error.diag.message_primary, error.diag.message_detail, error.diag.message_hint)
+    return " ".join("; ".join(part for part in parts if part).split()) or " ".join(str(error).split())
 
 
 def _says_no(state: str | None, said: str) -> bool:

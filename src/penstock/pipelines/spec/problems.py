@@ -67,7 +67,7 @@ def in_order(problems: Iterable[Problem]) -> list[Problem]:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """The end of a sentence about an unknown name: the likely name, or else all that exist."""
-    names = sorted(known)
+    names = sorted(set(known))
     lowered = {each.lower(): each for each in names}
     close = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
     if close:
