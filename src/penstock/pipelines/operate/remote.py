@@ -88,20 +88,24 @@ def wait_until_alone(bootstrap: str, name: str, say: Callable[[str], None]) -> N
     The cluster does not know yet that a driver killed a moment ago is dead. If the driver ran on this machine, its
     process is looked up. If it ran on another machine, wait: it sends a heartbeat within 10 s, or is lost after 30.
     """
-    first = reports(bootstrap).get(name)
-    if first is None or not first.is_live or not _may_live(first.driver):
+    first = report = reports(bootstrap).get(name)
+    if first is None or not _may_run(first):
         return
     say(f"{name} was heard of on {first.driver}; waiting whether it still lives")
-    report: PipelineReport | None = first
-    while report is not None and report.is_live:
+    while report is not None and _may_run(report):
         if report.heartbeat_ms > first.heartbeat_ms:
             raise RunsAlready(f"{name} runs already, on {report.driver}; stop it first: penstock pipeline stop {name}")
         time.sleep(_POLL_S)
         report = reports(bootstrap).get(name)
 
 
+def _may_run(report: PipelineReport) -> bool:
+    return report.is_live and _may_live(report.driver)
+
+
 def _may_live(driver: str) -> bool:
-    """False if it was a process of this machine that no longer exists."""
+    """False if it was a process of this machine that no longer exists, or is a zombie: it runs no more, and its parent
+    has not asked yet how it ended."""
     host, _, process = driver.rpartition(":")
     if host != socket.gethostname() or not process.isdecimal():
         return True
@@ -112,8 +116,18 @@ def _may_live(driver: str) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
-    return True
+        pass
+    return not _is_zombie(int(process))
+
+
+def _is_zombie(process: int) -> bool:
+    """False where there is no /proc: there, the process is gone as soon as its parent has asked."""
+    try:
+        with open(f"/proc/{process}/stat", "rb") as file:
+            after_name = file.read().rpartition(b")")[2]  # a name may contain spaces and parentheses
+    except OSError:
+        return False
+    return after_name.split()[:1] == [b"Z"]
 
 
 def _now_ms() -> int:
