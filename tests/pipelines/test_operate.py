@@ -184,7 +184,7 @@ def test_what_a_plan_has_written_is_observed_by_spark(caplog: pytest.LogCaptureF
     letters = (Output(kinds=("not JSON", "null")), Output(kinds=("expects",)))
     outputs = (Output("a"), Output("b"), *letters, Output(violated=("orders", "an amount")))
     status = QueryStatus("q", lambda: 1000)
-    status.observes(Prepared(cast(Any, None), outputs).tally, "a,b")
+    status.observes(Prepared(cast(Any, None), outputs, cast(Any, None)).tally, "a,b")
     status.started(running("a"), ORDERS)
     counts = {"output_0": 5, "output_1": 0, "output_2": 1, "output_3": 2, "output_4": 3}
     kinds = {"output_2kind_0": 0, "output_2kind_1": 1, "output_3kind_0": 2}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.pipelines import Duration, Restart
 from penstock.pipelines.engine.failures import message_of
 from penstock.pipelines.engine.fixtures import unmatched
+from penstock.pipelines.engine.plain_rows import Instant
 from penstock.pipelines.engine.runner import Backoff
 from penstock.pipelines.spec.secrets import Secret
 from penstock.spark.sink.naming import sink_id
@@ -71,3 +72,18 @@ def test_rows_are_paired_whatever_their_order() -> None:
     assert list(unmatched("x", expected, found)) == []
     assert list(unmatched("x", [*expected, {"a": 1}], found)) == ['x: missing {"a": 1}']
     assert list(unmatched("x", expected[:1], found)) == ['x: unexpected {"a": 1, "b": 3}']
+
+
+def test_a_time_is_compared_as_an_instant() -> None:
+    found = [{"at": Instant("2026-05-01T08:00:00.500Z")}]
+    same = ("2026-05-01T08:00:00.5Z", "2026-05-01T08:00:00.500000", "2026-05-01T10:00:00.5+02:00", "20260501T080000.5")
+    others = ("2026-05-01T08:00:00Z", "2026-05-01T08:00:00.5+02:00", "2026-05-01", "soon", 1_777_622_400, None)
+
+    assert [list(unmatched("x", [{"at": text}], found)) for text in same] == [[]] * 4
+    assert [next(unmatched("x", [{"at": text}], found)) for text in others[:2]] == [
+        'x: missing {"at": "2026-05-01T08:00:00Z"}',
+        'x: missing {"at": "2026-05-01T08:00:00.5+02:00"}',
+    ]
+    assert all(len(list(unmatched("x", [{"at": text}], found))) == 2 for text in others)
+    assert list(unmatched("x", [], found)) == ['x: unexpected {"at": "2026-05-01T08:00:00.500Z"}']
+    assert list(unmatched("x", [{"at": "+12026-05-01"}], [{"at": Instant("+12026-05-01")}])) == []

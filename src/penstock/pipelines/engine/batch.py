@@ -31,6 +31,7 @@ from penstock.pipelines.spec.sink_formats import ANY_FORMAT, SINK_FORMATS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,10 @@ class BatchPlan:
             if isinstance(sink, TopicSink):
                 made[name] = records(tables.with_records(self._table(name)), sink, self._directory)
         return made
+
+    def row_type(self, tables: Tables, sink: str) -> StructType:
+        """Of the rows that a sink is given, hidden columns included."""
+        return tables.frames[self._table(sink)].schema
 
     def outputs(self, batch: DataFrame, origins: Collection[str] = ()) -> Outputs:
         """Planned, not computed yet. `origins`: sinks whose rows contain the origin of their records."""

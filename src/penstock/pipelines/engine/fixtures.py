@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -27,8 +27,10 @@ from penstock.pipelines.engine.batch import BatchPlan
 from penstock.pipelines.engine.evolution import MemoryNotes, Notes
 from penstock.pipelines.engine.failures import message_of
 from penstock.pipelines.engine.one_scan import OUTPUT, NotOnePlan
+from penstock.pipelines.engine.plain_rows import Instant, instant, plain_rows, text_of, with_instants
 from penstock.pipelines.engine.prepared import Prepared, prepare
-from penstock.pipelines.engine.query_input import PLAIN_CHECKPOINTS, Sources, activate, query_input
+from penstock.pipelines.engine.query_input import PLAIN_CHECKPOINTS, ZONE, Sources, activate, query_input
+from penstock.pipelines.engine.tables import Tables
 from penstock.pipelines.spec.loading import Loaded
 from penstock.pipelines.spec.model import (
     Encoding,
@@ -45,6 +47,7 @@ from penstock.spark.runtime.defaults import uses_rocksdb
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.types import StructType
 
 RECORDS = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
@@ -110,7 +113,8 @@ class PipelineOutput:
     """What a pipeline would write, in the form that tests use."""
 
     sinks: dict[str, list[Any]] = field(default_factory=dict)
-    """Of topics: `{topic: ..., key: ..., value: ..., headers: ...}`; of others: rows."""
+    """Of topics: `{topic: ..., key: ..., value: ..., headers: ...}`; of others: rows, whose TIMESTAMPs are text in UTC
+    that ends with `Z`."""
     dead_letters: list[Any] = field(default_factory=list)
 
 
@@ -155,6 +159,7 @@ def _configure(session: SparkSession, pipeline: Pipeline) -> None:
     for name, value in {**pipeline.spark, **_FOR_FEW_ROWS}.items():
         if name.startswith("spark.sql.") and session.conf.isModifiable(name):
             session.conf.set(name, value)
+    session.conf.set(ZONE, "UTC")
     if uses_rocksdb(pipeline.spark):
         session.conf.set("fs.file.impl", "org.apache.hadoop.fs.LocalFileSystem")
         session.conf.set("fs.file.impl.disable.cache", "true")
@@ -171,10 +176,15 @@ def _start(
 ) -> StreamingQuery | None:
     """None for what has ended at once, because it is no stream."""
 
-    def keep_records(rows: Iterable[Row]) -> None:
+    def types_in(tables: Tables) -> Mapping[str, StructType]:
+        sinks = ((name, pipeline.sinks[name]) for name in query.sinks)
+        json_sinks = [name for name, sink in sinks if isinstance(sink, TopicSink) and sink.value.format == "json"]
+        return {name: plan.row_type(tables, name) for name in json_sinks}
+
+    def keep_records(rows: Iterable[Row], types: Mapping[str, StructType]) -> None:
         for row in rows:
             if row["sink"]:
-                written.sinks[row["sink"]].append(_record_written(row))
+                written.sinks[row["sink"]].append(_record_written(row, types.get(row["sink"])))
             else:
                 written.dead_letters.append(_letter(row))
 
@@ -189,10 +199,10 @@ def _start(
             if isinstance(pipeline.sinks[name], TopicSink):
                 records[name] = rows
             else:
-                written.sinks[name] += [plain_row(row) for row in rows.collect()]
+                written.sinks[name] += plain_rows(rows)
         if outputs.dead_letters is not None:
             records[""] = outputs.dead_letters
-        keep_records(_together(records))
+        keep_records(_together(records), types_in(outputs.tables))
         batch.unpersist()
 
     if query.drive != "stream":
@@ -201,8 +211,9 @@ def _start(
     starting = frame.writeStream.foreachBatch(keep)
     if way != "batch by batch":
         with contextlib.suppress(NotOnePlan):
-            named = _named(prepare(plan, pipeline, query, frame))
-            starting = named.writeStream.foreachBatch(lambda batch, number: keep_records(batch.collect()))
+            prepared = prepare(plan, pipeline, query, frame)
+            named, types = _named(prepared), types_in(prepared.tables)
+            starting = named.writeStream.foreachBatch(lambda batch, number: keep_records(batch.collect(), types))
     starting = starting.outputMode(query.output_mode).option("checkpointLocation", checkpoint)
     return starting.trigger(availableNow=True).start()
 
@@ -351,11 +362,10 @@ def _time(given: Any, offset: int) -> datetime:
         return _EPOCH + timedelta(milliseconds=offset)
     if isinstance(given, (int, float)):
         return datetime.fromtimestamp(given / 1000, UTC)
-    try:
-        time = datetime.fromisoformat(str(given))
-    except ValueError:
-        raise PipelineFailed(f"timestamp {given!r} is not like 2026-01-01T12:00:00Z, nor milliseconds") from None
-    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+    time = instant(str(given))
+    if time is None:
+        raise PipelineFailed(f"timestamp {given!r} is not like 2026-01-01T12:00:00Z, nor milliseconds")
+    return time
 
 
 # -- Comparing.
@@ -389,6 +399,8 @@ def unmatched(what: str, expected: list[Any], found: list[Any]) -> Iterator[str]
 
 
 def _fits(expected: Any, found: Any) -> bool:
+    if isinstance(found, Instant):
+        return found.is_same(expected)
     if isinstance(expected, dict) and isinstance(found, dict):
         return all(
             name in found and (str(text) in str(found[name]) if name == "reason" else _fits(text, found[name]))
@@ -402,14 +414,11 @@ def _fits(expected: Any, found: Any) -> bool:
     return bool(expected == found) and isinstance(expected, bool) == isinstance(found, bool)
 
 
-def plain_row(row: Row) -> dict[str, Any]:
-    """As tests show it: times and binary values as text."""
-    return {name: _plain(value) for name, value in row.asDict(recursive=True).items()}
-
-
-def _record_written(row: Row) -> dict[str, Any]:
-    texts = {name: _text(row[name]) for name in ("topic", "key")}
-    return {**texts, "value": _parsed(row["value"]), "headers": _headers(row)}
+def _record_written(row: Row, kind: StructType | None) -> dict[str, Any]:
+    """`kind`: the type of the row that became the value, if that is JSON."""
+    texts = {name: text_of(row[name]) for name in ("topic", "key")}
+    value = _parsed(row["value"])
+    return {**texts, "value": value if kind is None else with_instants(value, kind), "headers": _headers(row)}
 
 
 def _letter(row: Row) -> dict[str, Any]:
@@ -420,7 +429,7 @@ def _letter(row: Row) -> dict[str, Any]:
     for name in ("partition", "offset", "timestamp"):
         if name in letter:
             letter[name] = int(letter[name])
-    return {**letter, "key": _text(row["key"]), "value": _parsed(row["value"])}
+    return {**letter, "key": text_of(row["key"]), "value": _parsed(row["value"])}
 
 
 def _headers(row: Row) -> dict[str, str | None]:
@@ -428,33 +437,17 @@ def _headers(row: Row) -> dict[str, str | None]:
     from penstock.spark.sink.columns import HEADERS_TEXT, parsed_headers
 
     if HEADERS_TEXT in row:
-        return {key: _text(value) for key, value in parsed_headers(row[HEADERS_TEXT]) or ()}
+        return {key: text_of(value) for key, value in parsed_headers(row[HEADERS_TEXT]) or ()}
     headers = row["headers"] if "headers" in row else ()  # noqa: SIM401  # a Row has no get
-    return {each["key"]: _text(each["value"]) for each in headers or ()}
-
-
-def _text(value: Any) -> str | None:
-    return bytes(value).decode(errors="replace") if isinstance(value, (bytes, bytearray)) else value
+    return {each["key"]: text_of(each["value"]) for each in headers or ()}
 
 
 def _parsed(value: Any) -> Any:
-    text = _text(value)
+    text = text_of(value)
     try:
         return json.loads(text) if text is not None else None
     except json.JSONDecodeError:
         return text
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return value.isoformat(sep="T")
-    if isinstance(value, (bytes, bytearray)):
-        return _text(value)
-    if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_plain(each) for each in value]
-    return value if isinstance(value, (int, float, str, bool, type(None))) else str(value)
 
 
 def _shown(row: Any) -> str:

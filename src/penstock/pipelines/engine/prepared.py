@@ -57,6 +57,8 @@ class Prepared:
     rows: DataFrame
     """Records with the column `output`, the position of their output, and what is measured."""
     outputs: tuple[Output, ...]
+    tables: Tables
+    """What the records are made of."""
 
     @property
     def records(self) -> DataFrame:
@@ -115,7 +117,7 @@ def prepare(plan: BatchPlan, pipeline: Pipeline, query: QueryPlan, input_rows: D
     rows = rows.observe(COUNTS, *counts, *time_aggregates(f.col(TIME)))
     if counted:
         rows = rows.filter(f.col(OUTPUT) < len(made) - len(counted))
-    return Prepared(rows, tuple(output for output, _ in made))
+    return Prepared(rows, tuple(output for output, _ in made), tables)
 
 
 def _violations(tables: Tables) -> list[tuple[tuple[str, str], DataFrame]]:

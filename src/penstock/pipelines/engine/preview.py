@@ -17,7 +17,7 @@ from penstock.client.wire.admin import Admin
 from penstock.pipelines.check.analysis import Analysis, analyse
 from penstock.pipelines.engine.evolution import MemoryNotes, Notes
 from penstock.pipelines.engine.failures import message_of
-from penstock.pipelines.engine.fixtures import plain_row
+from penstock.pipelines.engine.plain_rows import plain_rows
 from penstock.pipelines.engine.query_input import Sources, own_session
 from penstock.pipelines.engine.tables import FIELD, REASON, Tables, read_table
 from penstock.pipelines.operate.sampling import newest_offsets
@@ -90,8 +90,7 @@ def preview(
     try:
         tables = _computed(own, loaded, analysis, table, sources)
         frame = tables.shown(table)
-        rows = [plain_row(row) for row in frame.limit(limit).collect()]
-        return Preview(frame.columns, rows, _dead(tables))
+        return Preview(frame.columns, plain_rows(frame.limit(limit)), _dead(tables))
     except PySparkException as error:
         raise PipelineFailed(f'"{table}" cannot be computed: {message_of(error)}') from error
 

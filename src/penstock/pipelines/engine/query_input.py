@@ -89,13 +89,17 @@ def _without_headers(records: DataFrame) -> DataFrame:
 
 
 def own_session(parent: SparkSession) -> SparkSession:
-    """A session whose views no other query sees, active in this thread. Spark looks up formats only in the active
-    session, and a new thread has none."""
+    """A session whose views no other query sees, in UTC, active in this thread. Spark looks up formats only in the
+    active session, and a new thread has none."""
     session = parent.newSession()
+    session.conf.set(ZONE, "UTC")
     activate(session)
     _register(session)
     return session
 
+
+ZONE = "spark.sql.session.timeZone"
+"""The setting that makes a session compute in UTC."""
 
 PLAIN_CHECKPOINTS = {
     "spark.sql.streaming.checkpointFileManagerClass": (
