@@ -123,15 +123,7 @@ class Router:
             # Bytes after the message are ignored, as in Kafka: librdkafka sends some with Metadata for all topics.
             message, _ = decode_from(route.request, frame, version, position, REQUEST_ELEMENTS_MAX)
         except MalformedMessage as error:
-            connection.listener.complaints.log(
-                logging.WARNING,
-                "closing %s: a malformed %s v%d request: %s",
-                connection.peer_host,
-                route.api_key.name,
-                version,
-                error,
-            )
-            connection.abort()
+            self._abort(connection, f"a malformed {route.api_key.name} v{version} request: {error}")
             return
         request = Request(
             connection,
@@ -181,9 +173,11 @@ class Router:
             response.error_code = ErrorCode.UNSUPPORTED_VERSION
             connection.send(request.parts(response))
             return
-        connection.listener.complaints.log(
-            logging.WARNING, "closing %s: API %d version %d is not served", connection.peer_host, api_key, version
-        )
+        self._abort(connection, f"API {api_key} version {version} is not served")
+
+    @staticmethod
+    def _abort(connection: Connection, reason: str) -> None:
+        connection.listener.complaints.log(logging.WARNING, "closing %s: %s", connection.peer_host, reason)
         connection.abort()
 
     @staticmethod
