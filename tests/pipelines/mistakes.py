@@ -22,6 +22,8 @@ REFUNDS = """\
     topic: refunds
     value: {format: json, schema: "order_id BIGINT, amount DOUBLE, since TIMESTAMP"}
 """
+UNMARKED = ORDERS.replace("    watermark: {column: at, delay: 10 minutes}\n", "") + REFUNDS
+WITHIN = "AND r.since BETWEEN o.at AND o.at + INTERVAL 1 HOUR"
 SINK = "sinks: {out: {from: out, topic: copies}}\n"
 COPY = "sinks: {out: {from: orders, topic: copies}}\n"
 
@@ -108,9 +110,9 @@ MISTAKES: dict[str, Mistake] = {
     "field of a window": sql("window.begin", "window.start", '10:21: error: "window" has no field "begin"; there are end, start', text=COUNTS.replace("§", "§ AS since, count(*) AS n")),
     # -- Columns.
     "column misspelt": sql("custmer", "customer", '10:18: error: no column "custmer"; did you mean "customer"?', text="SELECT id, § FROM orders"),
-    "column of another table": sql("r.id", "r.order_id", '13:60: error: "r" has no column "id"; there are _headers, _key, _offset, _partition, _timestamp, _topic, amount, order_id, since', text="SELECT o.id FROM orders o JOIN refunds r ON o.id = §", start=ORDERS + REFUNDS),
+    "column of another table": sql("r.id", "r.order_id", '13:60: error: "r" has no column "id"; there are _headers, _key, _offset, _partition, _timestamp, _topic, amount, order_id, since', text=f"SELECT o.id FROM orders o JOIN refunds r ON o.id = § {WITHIN}", start=ORDERS + REFUNDS),
     "column of both tables": sql(
-        "amount", "o.amount", '13:18: error: "amount" is a column of o and r; write o.amount or r.amount', text="SELECT id, § FROM orders o JOIN refunds r ON o.id = r.order_id", start=ORDERS + REFUNDS
+        "amount", "o.amount", '13:18: error: "amount" is a column of o and r; write o.amount or r.amount', text=f"SELECT id, § FROM orders o JOIN refunds r ON o.id = r.order_id {WITHIN}", start=ORDERS + REFUNDS
     ),
     "field of a scalar": sql("customer.name", "customer", '10:27: error: "customer" is STRING and has no field "name"', text="SELECT id, § AS name FROM orders"),
     "two results of one name": sql("customer AS id", "customer", '11:21: error: "out" has several columns "id"; rename all but one with AS', text="SELECT id, § FROM orders", spark=False),
@@ -155,7 +157,7 @@ MISTAKES: dict[str, Mistake] = {
     "BETWEEN of other types": sql("at BETWEEN 1 AND 2", "id BETWEEN 1 AND 2", "10:35: error: cannot compare at (TIMESTAMP) with 1 (INT); CAST one of them", text="SELECT id FROM orders WHERE §"),
     "sum of times": sql("at + at", "at - at", "10:18: error: at (TIMESTAMP) + at (TIMESTAMP) is not possible; CAST one of them", text="SELECT id, § AS x FROM orders"),
     "number as a condition": sql("amount", "amount > 0", "10:35: error: WHERE needs a condition, not amount (DOUBLE); compare it with something", text="SELECT id FROM orders WHERE §"),
-    "join of other types": sql("o.paid", "o.id", "13:51: error: cannot compare o.paid (BOOLEAN) with r.order_id (BIGINT); CAST one of them", text="SELECT o.id FROM orders o JOIN refunds r ON § = r.order_id", start=ORDERS + REFUNDS),
+    "join of other types": sql("o.paid", "o.id", "13:51: error: cannot compare o.paid (BOOLEAN) with r.order_id (BIGINT); CAST one of them", text=f"SELECT o.id FROM orders o JOIN refunds r ON § = r.order_id {WITHIN}", start=ORDERS + REFUNDS),
     "type in CAST": sql("TEXT", "STRING", '10:25: error: Spark has no type "TEXT"; did you mean "STRING"?', text="SELECT CAST(id AS §) AS id FROM orders"),
     "type in CAST misspelt": sql("BIGNIT", "BIGINT", '10:25: error: Spark has no type "BIGNIT"; did you mean "BIGINT"?', text="SELECT CAST(id AS §) AS id FROM orders", spark=False),
     "type in a schema": Mistake(ORDERS.replace("amount DOUBLE", "amount §") + COPY, "DUBLE", "DOUBLE", '5:80: error: column "amount": Spark has no type "DUBLE"; did you mean "DOUBLE"?'),
@@ -175,11 +177,21 @@ MISTAKES: dict[str, Mistake] = {
         text="SELECT o.id, r.since FROM orders o LEFT JOIN refunds r §",
         start=ORDERS + REFUNDS + "    watermark: {column: since, delay: 10 minutes}\n",
     ),
-    "outer join without watermarks": sql(
-        "LEFT JOIN", "JOIN", '12:52: error: LEFT OUTER JOIN of streams needs a "watermark" (orders, refunds): only then is it known that no partner will come', text="SELECT o.id, r.since FROM orders o § refunds r ON o.id = r.order_id",
-        start=ORDERS.replace("    watermark: {column: at, delay: 10 minutes}\n", "") + REFUNDS,
+    "outer join without watermarks": Mistake(
+        f"{UNMARKED}§steps:\n  out:\n    sql: |\n      SELECT o.id, r.since FROM orders o LEFT JOIN refunds r ON o.id = r.order_id {WITHIN}\n{SINK}",
+        "", "    watermark: {column: since, delay: 10 minutes}\n",
+        '12:52: error: LEFT OUTER JOIN of streams needs a "watermark" (orders, refunds): only then is it known that no partner will come', True,
     ),
-    "join without equal columns": sql("ON o.at < r.since", "ON o.id = r.order_id", "13:60: error: streams are joined by equal columns; write JOIN ... ON a.id = b.id", text="SELECT o.id, r.since FROM orders o JOIN refunds r §", start=ORDERS + REFUNDS, spark=False),
+    "join without watermarks": Mistake(
+        f"{UNMARKED}§steps:\n  out:\n    sql: |\n      SELECT o.id, r.since FROM orders o JOIN refunds r ON o.id = r.order_id {WITHIN}\n{SINK}",
+        "", "    watermark: {column: since, delay: 10 minutes}\n",
+        '12:47: warning: JOIN of streams needs a "watermark" (orders, refunds): Spark keeps every row otherwise',
+    ),
+    "join without a bound": sql(
+        "ON o.id = r.order_id", f"ON o.id = r.order_id {WITHIN}", "13:60: warning: JOIN of streams needs a bound in time, such as AND b.at BETWEEN a.at AND a.at + INTERVAL 1 HOUR: Spark keeps every row otherwise",
+        text="SELECT o.id, r.since FROM orders o JOIN refunds r §", start=ORDERS + REFUNDS, spark=False,
+    ),
+    "join without equal columns": sql("ON o.at < r.since", f"ON o.id = r.order_id {WITHIN}", "13:60: error: streams are joined by equal columns; write JOIN ... ON a.id = b.id", text="SELECT o.id, r.since FROM orders o JOIN refunds r §", start=ORDERS + REFUNDS, spark=False),
     "sides of a union": sql("SELECT id FROM orders", "SELECT id, customer FROM orders", "10:56: error: the sides of UNION have 2 and 1 columns; they need the same number", text="SELECT id, customer FROM orders UNION ALL §", spark=True),
     # -- Sources and sinks.
     "bootstrap without a port": whole("bootstrap: §\n" + COPY, "kafka-1", "kafka-1:9092", '7:12: error: "kafka-1" has no port; write host:port, such as kafka-1:9092'),

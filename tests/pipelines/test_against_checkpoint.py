@@ -40,7 +40,7 @@ steps:
       GROUP BY customer, window(at, '1 hour')
   named: {sql: "SELECT totals.*, name FROM totals JOIN names ON customer = id"}
   both: {sql: "SELECT id, at FROM orders UNION ALL SELECT id, at FROM refunds"}
-  pairs: {sql: "SELECT o.id, o.amount FROM orders o JOIN refunds r ON o.id = r.id"}
+  pairs: {sql: "SELECT o.id, o.amount FROM orders o JOIN refunds r ON o.id = r.id AND r.at > o.at"}
 sinks:
   valid: {from: valid, topic: valid}
   named: {from: named, topic: named}

@@ -101,25 +101,21 @@ def _two_streams(
         message = "streams are joined by equal columns; write JOIN ... ON a.id = b.id"
         yield Finding(message, path, position(condition if condition is not None else join.this))
         return
-    if outer is None:
-        return
     sources = {name for each in streams for name in each.sources}
     marked = {name: pipeline.sources[name].watermark for name in sources}
+    severity: Literal["error", "warning"] = "error" if outer is not None else "warning"
+    needs = f"{outer} JOIN of streams needs" if outer is not None else "JOIN of streams needs"
+    why = "only then is it known that no partner will come" if outer is not None else "Spark keeps every row otherwise"
     if not any(marked.values()):
         names = ", ".join(sorted(sources))
-        message = (
-            f'{outer} JOIN of streams needs a "watermark" ({names}): only then is it known that no partner will come'
-        )
-        yield Finding(message, path, position(join.this))
+        message = f'{needs} a "watermark" ({names}): {why}'
+        yield Finding(message, path, position(join.this), severity)
         return
     times = {mark.column.lower() for mark in marked.values() if mark is not None}
     direct = all(each.name in pipeline.sources for each in streams)
     if direct and condition is not None and _only_equalities(condition) and not _mentioned(condition) & times:
-        message = (
-            f"{outer} JOIN of streams needs a bound in time, such as "
-            "AND b.at BETWEEN a.at AND a.at + INTERVAL 1 HOUR: only then is it known that no partner will come"
-        )
-        yield Finding(message, path, position(condition))
+        message = f"{needs} a bound in time, such as AND b.at BETWEEN a.at AND a.at + INTERVAL 1 HOUR: {why}"
+        yield Finding(message, path, position(condition), severity)
 
 
 def _table(node: exp.Expr, analysis: Analysis) -> Table | None:
