@@ -31,6 +31,7 @@ def previewed(
 
     table = table_named(loaded, name)
     starts = newest(loaded, table, bootstrap, records)
+    note(f"Spark starts, and reads {'all' if records is None else 'the newest'} records")
     found = preview(loaded, session(), table, bootstrap, starts, limit=limit)
     if as_json:
         print_json({"columns": found.columns, "rows": found.rows, "dead_letters": found.dead_letters})
