@@ -152,6 +152,8 @@ MISTAKES: dict[str, Mistake] = {
     # -- Types.
     "comparison with a truth": sql("paid = 1", "paid", "10:35: error: cannot compare paid (BOOLEAN) with 1 (INT); CAST one of them", text="SELECT id FROM orders WHERE §"),
     "comparison of a time with a number": sql("at > 20260101", "at > '2026-01-01'", "10:35: error: cannot compare at (TIMESTAMP) with 20260101 (INT); CAST one of them", text="SELECT id FROM orders WHERE §"),
+    "comparison of a number with a text": sql("id = 'abc'", "id = '12'", "10:40: error: cannot compare id (BIGINT) with 'abc', which is no number", text="SELECT id FROM orders WHERE §", spark=False),
+    "IN of texts": sql("amount IN ('1.5', 'two')", "amount IN ('1.5', '-2e3')", "10:53: error: cannot compare amount (DOUBLE) with 'two', which is no number", text="SELECT id FROM orders WHERE §", spark=False),
     "comparison of an array": sql("tags = 'new'", "array_contains(tags, 'new')", "10:35: error: cannot compare tags (ARRAY) with 'new' (STRING); name one of its elements: tags[...]", text="SELECT id FROM orders WHERE §", spark=True),
     "IN of other types": sql("paid IN (1, 2)", "id IN (1, 2)", "10:35: error: cannot compare paid (BOOLEAN) with 1 (INT); CAST one of them", text="SELECT id FROM orders WHERE §"),
     "BETWEEN of other types": sql("at BETWEEN 1 AND 2", "id BETWEEN 1 AND 2", "10:35: error: cannot compare at (TIMESTAMP) with 1 (INT); CAST one of them", text="SELECT id FROM orders WHERE §"),

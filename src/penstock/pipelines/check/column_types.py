@@ -16,9 +16,9 @@ from penstock.pipelines.spec import schemas, spark_sql, sql
 from penstock.pipelines.spec.model import Decoding, Source, TopicSource
 
 NESTED = frozenset(("array", "map", "struct"))
-_NUMBERS = ("int", "bigint", "float", "double", "decimal")
+NUMBERS = ("int", "bigint", "float", "double", "decimal")
 _TIMES = ("date", "timestamp", "timestamp_ntz", "interval")
-SCALARS = frozenset(("string", "boolean", "binary", *_NUMBERS, *_TIMES))
+SCALARS = frozenset(("string", "boolean", "binary", *NUMBERS, *_TIMES))
 
 
 @dataclass(frozen=True, slots=True)

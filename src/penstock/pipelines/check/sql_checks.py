@@ -18,6 +18,7 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 from penstock.pipelines.check.column_types import (
     ARITHMETIC,
     NESTED,
+    NUMBERS,
     SCALARS,
     STRING,
     WINDOW,
@@ -491,6 +492,23 @@ def _compared(left: exp.Expr, others: list[exp.Expr], row: _Row, node: exp.Expr)
             message = f"cannot compare {shown(left, kind)} with {shown(other, against)}"
             yield Complaint(f"{message}; {_instead(left, kind, other, against)}", position(node))
             return
+        if kind is not None and kind.kind in NUMBERS and _is_text_of_no_number(other):
+            message = (
+                f"cannot compare {shown(left, kind)} with {sql.unmasked(other.sql(sql.DIALECT))}, which is no number"
+            )
+            yield Complaint(message, position(other))
+            return
+
+
+def _is_text_of_no_number(node: exp.Expr) -> bool:
+    """Spark would read the text as a number when it compares, and fail."""
+    if not (isinstance(node, exp.Literal) and node.is_string):
+        return False
+    try:
+        float(sql.unmasked(node.name).strip().rstrip("dDfF"))
+    except ValueError:
+        return True
+    return False
 
 
 def _instead(left: exp.Expr, kind: Type, right: exp.Expr, against: Type) -> str:
