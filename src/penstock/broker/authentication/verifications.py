@@ -39,7 +39,7 @@ class Verifications:
         self._begin()
 
     def forget(self, host: str, asker: Hashable) -> None:
-        """Do not begin its work: nobody waits for the outcome any more."""
+        """Drop its work if that has not begun: the client has gone."""
         of_host = self._waiting.get(host)
         if of_host is not None:
             of_host.pop(asker, None)
